@@ -1,0 +1,170 @@
+"""What the engine may know of the cluster, and how it says that it does not know.
+
+Everything is a plain value; a ``ClusterView`` is filled from files or from watch caches by ``webhook.cluster``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from enum import Enum
+from typing import Any, Protocol
+
+from msgspec import Struct
+
+from webhook.model.release import Release
+
+
+class Gap(Enum):
+    """Why there is no object: it is not there, or nobody could tell (no files of that kind, no permission, too late)."""
+
+    ABSENT = "absent"
+    UNKNOWN = "unknown"
+
+
+class Claim(Struct, frozen=True):
+    """A PersistentVolumeClaim, the fields that a rule reads. Quantities are bytes."""
+
+    namespace: str
+    name: str
+    access_modes: tuple[str, ...] = ()
+    storage_class: str | None = None
+    """``spec.storageClassName`` (or the old beta annotation); ``None`` means the default class, ``""`` means none."""
+    volume_name: str = ""
+    volume_mode: str = "Filesystem"
+    phase: str = ""
+    request: int | None = None
+    capacity: int | None = None
+    terminating: bool = False
+    labels: Mapping[str, str] = {}
+
+    @property
+    def bound(self) -> bool:
+        """Bound means that ``spec.volumeName`` is set (product.md, section 1)."""
+        return self.volume_name != ""
+
+    def modes_text(self) -> str:
+        """The access modes as YAML prints them: ``["ReadWriteOnce"]``."""
+        return "[" + ", ".join(f'"{mode}"' for mode in self.access_modes) + "]"
+
+
+class PersistentVolume(Struct, frozen=True):
+    """A PersistentVolume. ``source`` is the name of its volume source, e.g. ``hostPath``, ``local``, ``nfs``, ``csi``."""
+
+    name: str
+    access_modes: tuple[str, ...] = ()
+    storage_class: str = ""
+    source: str = ""
+    driver: str = ""
+    """The CSI driver or FlexVolume driver, where ``source`` is one."""
+    read_only: bool = False
+    """``readOnly`` of the source (csi, nfs, rbd, ...)."""
+    mount_options: tuple[str, ...] = ()
+    node_affinity: tuple[Mapping[str, Any], ...] = ()
+    """``spec.nodeAffinity.required.nodeSelectorTerms``, as stored."""
+    zones: frozenset[str] = frozenset()
+    """Zones that the volume can be mounted in, from node affinity or the zone label; empty means any or not said."""
+    labels: Mapping[str, str] = {}
+    phase: str = ""
+    claim_ref: tuple[str, str] | None = None
+    volume_mode: str = "Filesystem"
+    capacity: int | None = None
+
+
+class StorageClass(Struct, frozen=True):
+    """A StorageClass."""
+
+    name: str
+    provisioner: str
+    default: bool = False
+    binding_mode: str = "Immediate"
+    mount_options: tuple[str, ...] = ()
+    parameters: Mapping[str, str] = {}
+    zones: frozenset[str] = frozenset()
+    """From ``allowedTopologies``; empty means any."""
+
+
+class Namespace(Struct, frozen=True):
+    """A Namespace's labels and annotations."""
+
+    name: str
+    labels: Mapping[str, str] = {}
+    annotations: Mapping[str, str] = {}
+
+
+class Runtime(Struct, frozen=True):
+    """A TrainingRuntime or ClusterTrainingRuntime as stored.
+
+    ``prepared`` is the engine's own cache of what depends on the runtime alone; it lives as long as this object, which
+    a store keeps per uid and resourceVersion.
+    """
+
+    kind: str
+    namespace: str
+    name: str
+    raw: Mapping[str, Any]
+    prepared: dict[Any, Any] = {}
+
+    @property
+    def label(self) -> str:
+        return f"{self.kind}/{self.name}"
+
+
+class Run(Struct, frozen=True):
+    """An unfinished TrainJob, as far as rules about other runs need it."""
+
+    namespace: str
+    name: str
+    uid: str = ""
+    suspended: bool = False
+    runtime_kind: str = "ClusterTrainingRuntime"
+    runtime_name: str = ""
+
+
+class RunDirectory(Struct, frozen=True):
+    """A directory of a claim that an unfinished TrainJob writes checkpoints to (mount's subPath included, normalised)."""
+
+    run: Run
+    claim: str
+    path: str
+
+
+class ClusterView(Protocol):
+    """Answers without waiting. A look-up that could not be done is ``Gap.UNKNOWN``; ``why_unknown`` has its reason."""
+
+    def claim(self, namespace: str, name: str) -> Claim | Gap: ...
+
+    def volume(self, name: str) -> PersistentVolume | Gap: ...
+
+    def available_volumes(self, storage_class: str) -> Sequence[PersistentVolume] | Gap:
+        """PersistentVolumes of that class name (``""``: of none) which no claim holds yet."""
+        ...
+
+    def storage_class(self, name: str) -> StorageClass | Gap: ...
+
+    def default_storage_class(self) -> StorageClass | Gap: ...
+
+    def namespace(self, name: str) -> Namespace | Gap: ...
+
+    def runtime(self, kind: str, namespace: str, name: str) -> Runtime | Gap:
+        """The runtime as stored; for kind ClusterTrainingRuntime ``namespace`` is not looked at."""
+        ...
+
+    def snapshot(self, namespace: str, trainjob: str) -> Runtime | Gap:
+        """Trainer 2.3's copy of the runtime of an existing TrainJob (ConfigMap ``<trainjob>-runtime-snapshot``)."""
+        ...
+
+    def runs_of_runtime(self, kind: str, namespace: str, name: str) -> Sequence[Run] | Gap:
+        """Unfinished TrainJobs that refer to the runtime."""
+        ...
+
+    def directories(self, namespace: str, claim: str) -> Sequence[RunDirectory] | Gap:
+        """Directories on the claim that unfinished TrainJobs of the namespace write to."""
+        ...
+
+    def release(self) -> Release | None:
+        """The Trainer release whose CRDs are served; None where that is not known."""
+        ...
+
+    def why_unknown(self, kind: str) -> str:
+        """Why objects of that kind are unknown, in words: ``no PersistentVolumeClaim among the files``."""
+        ...

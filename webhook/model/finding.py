@@ -1,0 +1,70 @@
+"""What a rule reports: a place, a fact, a fix."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from msgspec import Struct
+
+
+class Severity(Enum):
+    """How much a finding counts. Policy may also turn a rule ``off``, which is no severity."""
+
+    DENY = "deny"
+    WARN = "warn"
+    AUDIT = "audit"
+
+
+class Origin(Struct, frozen=True):
+    """Where the user wrote something: the object and the field to edit.
+
+    ``object`` is ``<Kind>/<name>``; the names ``Trainer`` and ``JobSet`` alone mean that the controller adds the part itself.
+    ``field`` is a Kubernetes field path (``spec.trainer.env[0]``); ``short`` is the same place for a warning line
+    (``runtimePatches[manager] job node volume ckpt``).
+    """
+
+    object: str
+    field: str
+    short: str
+
+    def __str__(self) -> str:
+        return f"{self.object} {self.field}".rstrip()
+
+
+class Finding(Struct, frozen=True):
+    """One fault found by one rule.
+
+    ``problem`` is the fact with object and value, ``fix`` is text to paste or a command (may hold several lines).
+    ``at_most`` lowers the rule's severity for this finding (never raises it). ``raised`` replaces it where a contract
+    says that this very case weighs more than the rule's default.
+    ``job``, ``container`` and ``subject`` are the finding's identity on UPDATE: the same rule, job, container and object
+    in the old object means that nothing got worse.
+    ``why`` replaces the rule's ``why`` where this case loses something else.
+    ``private`` holds what the audit log may have and the user's message may not (PV paths, servers, nodes, zones).
+    """
+
+    at: Origin
+    problem: str
+    fix: str
+    at_most: Severity | None = None
+    raised: Severity | None = None
+    job: str = ""
+    container: str = ""
+    subject: str = ""
+    why: str | None = None
+    private: str = ""
+
+
+class Judged(Struct, frozen=True):
+    """A finding with its rule's id and the severity that counts after policy, mode and UPDATE are applied."""
+
+    rule: str
+    severity: Severity
+    at: Origin
+    problem: str
+    why: str
+    fix: str
+    job: str = ""
+    container: str = ""
+    subject: str = ""
+    private: str = ""

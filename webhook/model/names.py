@@ -1,0 +1,32 @@
+"""Names that are fixed by contract: API groups, labels, annotations, field names."""
+
+from __future__ import annotations
+
+from typing import Final
+
+
+GROUP: Final = "trainer.kubeflow.org"
+API_VERSION: Final = "trainer.kubeflow.org/v1alpha1"
+KINDS: Final = ("TrainJob", "TrainingRuntime", "ClusterTrainingRuntime")
+RUNTIME_KINDS: Final = ("TrainingRuntime", "ClusterTrainingRuntime")
+
+ANCESTOR_LABEL: Final = "trainer.kubeflow.org/trainjob-ancestor-step"
+TRAINER_STEP: Final = "trainer"
+JOBSET_NAME_LABEL: Final = "jobset.sigs.k8s.io/jobset-name"
+QUEUE_LABEL: Final = "kueue.x-k8s.io/queue-name"
+MULTIKUEUE: Final = "kueue.x-k8s.io/multikueue"
+LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
+DEFAULT_CLASS: Final = "storageclass.kubernetes.io/is-default-class"
+
+PREFIX: Final = "checkpoint-guard.io/"
+CLAIM: Final = PREFIX + "claim"
+DEFAULT_CLAIM: Final = PREFIX + "default-claim"
+PATH: Final = PREFIX + "path"
+LAYOUT: Final = PREFIX + "layout"
+INJECTED: Final = PREFIX + "injected"
+MODE: Final = PREFIX + "mode"
+REQUIRE: Final = PREFIX + "require"
+CHECKPOINT_SIZE: Final = PREFIX + "checkpoint-size"
+MODEL_PARAMS: Final = PREFIX + "model-params"
+MANAGER: Final = PREFIX + "webhook"
+"""The manager of our own ``spec.runtimePatches`` entry (Trainer 2.2 and later)."""

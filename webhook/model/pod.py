@@ -1,0 +1,266 @@
+"""The pods that Trainer and JobSet will build, and where each part of them was written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from enum import Enum
+from typing import Any
+
+from msgspec import Struct
+
+from webhook.model.cluster import Claim, Gap, PersistentVolume, StorageClass
+from webhook.model.finding import Origin
+from webhook.model.release import Release
+
+Raw = Mapping[str, Any]
+EMPTY: Raw = {}
+
+
+class Layer(Struct, frozen=True):
+    """One text that a job's pod was made of, in the order in which the texts were merged.
+
+    ``object`` is ``<Kind>/<name>``, or ``Trainer`` / ``JobSet`` for what a controller adds by itself.
+    ``field`` is the path of the PodSpec in that object; for ``spec.trainer`` it is ``spec.trainer`` itself and ``pod``
+    holds what it amounts to: ``{"containers": [{"name": "node", "env": [...], ...}]}``.
+    """
+
+    object: str
+    field: str
+    short: str
+    pod: Raw
+    is_trainer: bool = False
+
+    def at(self, *parts: str, short: str = "") -> Origin:
+        """The place of a part: ``at("volumes[0]", short="volume ckpt")``."""
+        field = ".".join(part for part in (self.field, *parts) if part)
+        return Origin(self.object, field, " ".join(part for part in (self.short, short) if part))
+
+
+class EffectiveJob(Struct, frozen=True):
+    """One Job as the Job API will store it.
+
+    ``pods`` is the number of pods, ``spec`` the JobSpec and ``pod`` the PodSpec, raw and shared with what they were
+    built from: never change them. ``receives_trainer`` says that ``spec.trainer`` of a TrainJob reaches this job.
+    """
+
+    name: str
+    pods: int
+    trains: bool
+    backoff_limit: int
+    spec: Raw
+    pod: Raw
+    layers: tuple[Layer, ...]
+    job_origin: Origin
+    """The replicatedJob's ``template.spec`` in the runtime."""
+    receives_trainer: bool = False
+    explicit_backoff_limit: bool = False
+    labels: Raw = EMPTY
+    """Labels of the job template as built."""
+
+    def containers(self) -> Iterator[tuple[str, int, Raw]]:
+        """Every container with the list it stands in (``initContainers`` first) and its index."""
+        for kind in ("initContainers", "containers"):
+            for index, container in enumerate(self.pod.get(kind) or ()):
+                yield kind, index, container
+
+    def training_containers(self) -> Sequence[Raw]:
+        """Container ``node``, else the only container; empty where that leaves it open or the job does not train."""
+        if not self.trains:
+            return ()
+        containers = self.pod.get("containers") or ()
+        for container in containers:
+            if container.get("name") == "node":
+                return (container,)
+        return tuple(containers) if len(containers) == 1 else ()
+
+    def volume(self, name: str) -> Raw | None:
+        """The volume of that name."""
+        for volume in self.pod.get("volumes") or ():
+            if volume.get("name") == name:
+                return volume  # type: ignore[no-any-return]
+        return None
+
+    def volume_origin(self, name: str) -> Origin:
+        """Where the volume was written last."""
+        for layer in reversed(self.layers):
+            for index, volume in enumerate(layer.pod.get("volumes") or ()):
+                if volume.get("name") == name:
+                    return layer.at(f"volumes[{index}]", short=f"volume {name}")
+        return self.pod_origin("volumes")
+
+    def container_origin(self, name: str) -> Origin:
+        """Where the container was written last."""
+        for layer, kind, index, _ in self._written(name):
+            return layer.at("" if layer.is_trainer else f"{kind}[{index}]", short=f"container {name}")
+        return self.pod_origin("containers")
+
+    def mount_origin(self, container: str, mount_path: str) -> Origin:
+        """Where the mount at ``mount_path`` (as written) of the container was written last."""
+        for layer, kind, index, raw in self._written(container):
+            for at, mount in enumerate(raw.get("volumeMounts") or ()):
+                if mount.get("mountPath") == mount_path:
+                    return layer.at(
+                        f"{kind}[{index}].volumeMounts[{at}]", short=f"container {container} mount {mount_path}"
+                    )
+        return self.container_origin(container)
+
+    def env_origin(self, container: str, name: str) -> Origin:
+        """Where the variable of the container was written last."""
+        for layer, kind, index, raw in self._written(container):
+            env = raw.get("env") or ()
+            for at in range(len(env) - 1, -1, -1):
+                if env[at].get("name") == name:
+                    where = f"env[{at}]" if layer.is_trainer else f"{kind}[{index}].env[{at}]"
+                    return layer.at(where, short=f"env {name}")
+        return self.container_origin(container)
+
+    def container_field_origin(self, container: str, field: str) -> Origin:
+        """Where a field of the container (``command``, ``args``, ``image``) was written last."""
+        for layer, kind, index, raw in self._written(container):
+            if field in raw:
+                return layer.at(
+                    field if layer.is_trainer else f"{kind}[{index}].{field}", short=f"{field} of {container}"
+                )
+        return self.container_origin(container)
+
+    def pod_origin(self, field: str = "") -> Origin:
+        """Where a field of the PodSpec was written last; where nobody wrote it, its place in the runtime."""
+        for layer in reversed(self.layers):
+            if field in layer.pod and not layer.is_trainer:
+                return layer.at(field, short=field)
+        return self.layers[0].at(field, short=field)
+
+    def _written(self, container: str) -> Iterator[tuple[Layer, str, int, Raw]]:
+        for layer in reversed(self.layers):
+            for kind in ("containers", "initContainers"):
+                for index, raw in enumerate(layer.pod.get(kind) or ()):
+                    if raw.get("name") == container:
+                        yield layer, kind, index, raw
+
+
+class EffectiveSet(Struct, frozen=True):
+    """What one TrainJob and its runtime (or a runtime alone) become. ``jobs`` is empty where no JobSet is made."""
+
+    release: Release
+    jobs: tuple[EffectiveJob, ...]
+    failure_policy: Raw | None
+    jobset_spec: Raw
+    """The JobSetSpec that Trainer submits: ``volumeClaimPolicies``, ``ttlSecondsAfterFinished``, ..."""
+    runtime_label: str
+    """``<Kind>/<name>`` of the runtime, the owner of fields such as ``failurePolicy``."""
+
+    def job(self, name: str) -> EffectiveJob | None:
+        for job in self.jobs:
+            if job.name == name:
+                return job
+        return None
+
+    @property
+    def training_pods(self) -> int:
+        """How many pods train."""
+        return sum(job.pods for job in self.jobs if job.trains)
+
+    def template(self, volume: str) -> Raw | None:
+        """The ``volumeClaimPolicies`` template of that name, with its policy under ``policy``: see ``templates``."""
+        for policy in self.jobset_spec.get("volumeClaimPolicies") or ():
+            for template in policy.get("templates") or ():
+                if (template.get("metadata") or EMPTY).get("name") == volume:
+                    return {"template": template, "policy": policy}
+        return None
+
+
+class DirectoryStatus(Enum):
+    """How the checkpoint directory is known."""
+
+    DECLARED = "declared"
+    """One of the policy's variables names it."""
+    INFERRED = "inferred"
+    """A framework's flag or the program names it: what is found about it is a warning at most."""
+    UNEXPANDED = "unexpanded"
+    """Declared, and a literal ``$(VAR)`` stays in it."""
+    UNRESOLVED = "unresolved"
+    """Declared from a ConfigMap, a Secret or a field that admission cannot read."""
+    NONE = "none"
+
+
+class StorageKind(Enum):
+    """What the volume under the checkpoint directory is worth; the values are those of ``facts.storage``."""
+
+    NONE = "none"
+    """No directory, so no volume."""
+    EPHEMERAL = "ephemeral"
+    NODE_LOCAL = "node-local"
+    READ_ONLY = "read-only"
+    ONE_NODE = "one-node"
+    MANY_NODES = "many-nodes"
+    BY_TEMPLATE = "by-template"
+    UNKNOWN = "unknown"
+
+
+class Storage(Struct, frozen=True):
+    """The judgement of one volume as mounted.
+
+    ``fact`` says in words what was seen, naming claim, modes, class and provisioner but no path, server, node or zone
+    (those are in ``private``). ``warn_only`` marks what is likely and not certain.
+    """
+
+    kind: StorageKind
+    fact: str
+    source: str = ""
+    """The volume source's field name, e.g. ``emptyDir``; ``""`` where no volume is mounted."""
+    claim_name: str | None = None
+    claim: Claim | Gap | None = None
+    volume: PersistentVolume | Gap | None = None
+    storage_class: StorageClass | Gap | None = None
+    warn_only: bool = False
+    read_only: str = ""
+    """Where the read-only came from, in words, also where another kind weighs more; ``""`` where it is writable."""
+    private: str = ""
+
+
+class Checkpoint(Struct, frozen=True):
+    """The checkpoint directory of one container that trains, and what lies under it."""
+
+    job: EffectiveJob
+    container: Raw
+    status: DirectoryStatus
+    storage: Storage
+    directory: str | None = None
+    """Normalised and absolute. What is only known when the pod runs stands in it as ``<field>``, e.g. ``<metadata.name>``."""
+    written: str | None = None
+    """The value as the user wrote it."""
+    variable: str | None = None
+    flag: str | None = None
+    """The flag or argument that an inferred directory was taken from."""
+    origin: Origin | None = None
+    """Where an inferred directory was written; see ``directory_origin``."""
+    per_pod: tuple[str, ...] = ()
+    """Fields that change with every pod and that the directory or the mount's subPathExpr depends on."""
+    missing: tuple[str, ...] = ()
+    """Names of the ``$(VAR)`` that stay literal."""
+    mount: Raw | None = None
+    volume: Raw | None = None
+
+    @property
+    def container_name(self) -> str:
+        return str(self.container.get("name", ""))
+
+    def directory_origin(self) -> Origin:
+        """Where the user wrote the directory; the container where nothing was written."""
+        if self.origin is not None:
+            return self.origin
+        if self.variable is not None:
+            return self.job.env_origin(self.container_name, self.variable)
+        return self.job.container_origin(self.container_name)
+
+    def volume_origin(self) -> Origin:
+        """The volume under the directory, or the mount where the volume is nobody's, or the container without a mount."""
+        if self.volume is not None:
+            return self.job.volume_origin(str(self.volume.get("name", "")))
+        return self.mount_origin()
+
+    def mount_origin(self) -> Origin:
+        """The mount under the directory, or the container where there is none."""
+        if self.mount is not None:
+            return self.job.mount_origin(self.container_name, str(self.mount.get("mountPath", "")))
+        return self.job.container_origin(self.container_name)

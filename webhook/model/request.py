@@ -1,0 +1,35 @@
+"""What is asked: one object on its way into the cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from msgspec import Struct
+
+
+class Request(Struct, frozen=True):
+    """The part of an admission request that decides. ``object`` and ``old`` are raw JSON objects, never changed.
+
+    ``name`` is ``metadata.name`` or, where that is empty, ``metadata.generateName``.
+    """
+
+    operation: Literal["CREATE", "UPDATE"]
+    kind: str
+    namespace: str
+    name: str
+    object: Mapping[str, Any]
+    old: Mapping[str, Any] | None = None
+    user: str = ""
+    groups: tuple[str, ...] = ()
+    dry_run: bool = False
+    uid: str = ""
+
+
+class MalformedObject(Exception):
+    """A field of one of our kinds has the wrong type. ``field`` is its path, ``problem`` says what stands there."""
+
+    def __init__(self, field: str, problem: str) -> None:
+        super().__init__(f"{field}: {problem}")
+        self.field = field
+        self.problem = problem

@@ -1,0 +1,25 @@
+"""A rule: an id, a severity, a reason, and a pure check."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from msgspec import Struct
+
+from webhook.model.finding import Finding, Severity
+from webhook.model.subject import Subject
+
+
+class Rule(Struct, frozen=True):
+    """One bad pattern.
+
+    ``id`` is the name of the file, the fixture folder and the metric label. ``why`` says what is lost at resume.
+    ``check`` yields nothing for an object that is right. ``on_runtime`` is the most that a finding on a runtime alone may
+    weigh; None means that the rule does not look at a runtime alone.
+    """
+
+    id: str
+    severity: Severity
+    why: str
+    check: Callable[[Subject], Iterator[Finding]]
+    on_runtime: Severity | None = None

@@ -1,0 +1,53 @@
+"""What a rule sees: one object, the pods it becomes, and the cluster and policy to judge them by."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from msgspec import Struct
+
+from webhook.model.cluster import ClusterView, Gap, Runtime
+from webhook.model.pod import Checkpoint, EffectiveSet
+from webhook.model.policy import Policy
+from webhook.model.release import Release
+from webhook.model.request import Request
+
+
+class Subject(Struct, frozen=True):
+    """One object under judgement. Everything in it is read, never changed.
+
+    ``runtime`` is the runtime of a TrainJob (or the Gap that stands for it) and, for a runtime alone, that runtime
+    itself as submitted. ``effective`` is None where there is no runtime to build from. ``require`` says that the
+    namespace demands a declared directory. ``claims_elsewhere`` says that the job runs on another cluster (MultiKueue).
+    ``old`` builds the same for ``oldObject`` on demand (None on CREATE).
+    """
+
+    request: Request
+    release: Release
+    policy: Policy
+    cluster: ClusterView
+    runtime: Runtime | Gap
+    effective: EffectiveSet | None
+    checkpoints: tuple[Checkpoint, ...] = ()
+    require: bool = False
+    claims_elsewhere: bool = False
+    old: Callable[[], Subject | None] = lambda: None
+
+    @property
+    def is_trainjob(self) -> bool:
+        return self.request.kind == "TrainJob"
+
+    @property
+    def namespace(self) -> str:
+        return self.request.namespace
+
+    @property
+    def spec(self) -> Mapping[str, Any]:
+        """``spec`` of the object under judgement."""
+        return self.request.object.get("spec") or {}
+
+    @property
+    def label(self) -> str:
+        """``<Kind>/<name>`` of the object under judgement."""
+        return f"{self.request.kind}/{self.request.name}"
