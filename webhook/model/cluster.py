@@ -15,7 +15,7 @@ from webhook.model.release import Release
 
 
 class Gap(Enum):
-    """Why there is no object: it is not there, or nobody could tell (no files of that kind, no permission, too late)."""
+    """Why there is no object: it is not there, or nobody could tell (no files of that kind, no permission, ...)."""
 
     ABSENT = "absent"
     UNKNOWN = "unknown"
@@ -48,7 +48,7 @@ class Claim(Struct, frozen=True):
 
 
 class PersistentVolume(Struct, frozen=True):
-    """A PersistentVolume. ``source`` is the name of its volume source, e.g. ``hostPath``, ``local``, ``nfs``, ``csi``."""
+    """A PersistentVolume. ``source`` is the field name of its volume source, e.g. ``hostPath``, ``local``, ``csi``."""
 
     name: str
     access_modes: tuple[str, ...] = ()
@@ -121,7 +121,7 @@ class Run(Struct, frozen=True):
 
 
 class RunDirectory(Struct, frozen=True):
-    """A directory of a claim that an unfinished TrainJob writes checkpoints to (mount's subPath included, normalised)."""
+    """A directory of a claim that an unfinished TrainJob writes checkpoints to (subPath included, normalised)."""
 
     run: Run
     claim: str

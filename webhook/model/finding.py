@@ -18,7 +18,7 @@ class Severity(Enum):
 class Origin(Struct, frozen=True):
     """Where the user wrote something: the object and the field to edit.
 
-    ``object`` is ``<Kind>/<name>``; the names ``Trainer`` and ``JobSet`` alone mean that the controller adds the part itself.
+    ``object`` is ``<Kind>/<name>``; ``Trainer`` or ``JobSet`` alone mean that the controller adds the part by itself.
     ``field`` is a Kubernetes field path (``spec.trainer.env[0]``); ``short`` is the same place for a warning line
     (``runtimePatches[manager] job node volume ckpt``).
     """
@@ -37,8 +37,8 @@ class Finding(Struct, frozen=True):
     ``problem`` is the fact with object and value, ``fix`` is text to paste or a command (may hold several lines).
     ``at_most`` lowers the rule's severity for this finding (never raises it). ``raised`` replaces it where a contract
     says that this very case weighs more than the rule's default.
-    ``job``, ``container`` and ``subject`` are the finding's identity on UPDATE: the same rule, job, container and object
-    in the old object means that nothing got worse.
+    ``job``, ``container`` and ``subject`` are the finding's identity on UPDATE: the same rule, job, container and
+    object in the old object means that nothing got worse.
     ``why`` replaces the rule's ``why`` where this case loses something else.
     ``private`` holds what the audit log may have and the user's message may not (PV paths, servers, nodes, zones).
     """
@@ -53,6 +53,8 @@ class Finding(Struct, frozen=True):
     subject: str = ""
     why: str | None = None
     private: str = ""
+    required: bool = False
+    """The namespace demands what is missing here: a denial whatever severity policy gives the rule (``off`` apart)."""
 
 
 class Judged(Struct, frozen=True):

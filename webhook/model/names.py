@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-
 GROUP: Final = "trainer.kubeflow.org"
 API_VERSION: Final = "trainer.kubeflow.org/v1alpha1"
 KINDS: Final = ("TrainJob", "TrainingRuntime", "ClusterTrainingRuntime")

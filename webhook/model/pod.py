@@ -226,7 +226,7 @@ class Checkpoint(Struct, frozen=True):
     status: DirectoryStatus
     storage: Storage
     directory: str | None = None
-    """Normalised and absolute. What is only known when the pod runs stands in it as ``<field>``, e.g. ``<metadata.name>``."""
+    """Normalised and absolute; what only a running pod knows stands in it as ``<field>``, e.g. ``<metadata.name>``."""
     written: str | None = None
     """The value as the user wrote it."""
     variable: str | None = None
@@ -254,7 +254,7 @@ class Checkpoint(Struct, frozen=True):
         return self.job.container_origin(self.container_name)
 
     def volume_origin(self) -> Origin:
-        """The volume under the directory, or the mount where the volume is nobody's, or the container without a mount."""
+        """The volume under the directory; the mount where there is no such volume; else the container."""
         if self.volume is not None:
             return self.job.volume_origin(str(self.volume.get("name", "")))
         return self.mount_origin()

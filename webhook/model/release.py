@@ -47,10 +47,9 @@ def parse_release(text: str) -> Release:
 
 def infer_release(spec: object) -> Release:
     """The release whose override field a TrainJob's ``spec`` uses; the newest where it uses none."""
-    if isinstance(spec, dict):
-        if "runtimePatches" not in spec:
-            if "podTemplateOverrides" in spec:
-                return Release.V2_1
-            if "podSpecOverrides" in spec:
-                return Release.V2_0
+    if isinstance(spec, dict) and "runtimePatches" not in spec:
+        if "podTemplateOverrides" in spec:
+            return Release.V2_1
+        if "podSpecOverrides" in spec:
+            return Release.V2_0
     return NEWEST

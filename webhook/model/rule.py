@@ -14,8 +14,8 @@ class Rule(Struct, frozen=True):
     """One bad pattern.
 
     ``id`` is the name of the file, the fixture folder and the metric label. ``why`` says what is lost at resume.
-    ``check`` yields nothing for an object that is right. ``on_runtime`` is the most that a finding on a runtime alone may
-    weigh; None means that the rule does not look at a runtime alone.
+    ``check`` yields nothing for an object that is right. ``on_runtime`` is the most that a finding on a runtime alone
+    may weigh; None means that the rule does not look at a runtime alone.
     """
 
     id: str

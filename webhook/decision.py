@@ -1,0 +1,341 @@
+"""The two questions that Checkpoint Guard answers: what to fill in, and whether to let it in.
+
+Read this first. Everything below it is pure: the same request, cluster and policy give the same answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from webhook.defaults import default
+from webhook.effective import build_trainer_pods, find_checkpoints
+from webhook.model.cluster import ClusterView, Gap, Runtime
+from webhook.model.finding import Finding, Judged, Origin, Severity
+from webhook.model.names import KINDS, MODE, MULTIKUEUE, REQUIRE
+from webhook.model.pod import Checkpoint, EffectiveJob, EffectiveSet, Raw, Storage
+from webhook.model.policy import Policy
+from webhook.model.release import Release, infer_release
+from webhook.model.request import MalformedObject, Request
+from webhook.model.rule import Rule
+from webhook.model.shape import check_shape
+from webhook.model.subject import Subject
+from webhook.model.verdict import Decision, Defaulted, Facts
+from webhook.rules import RULES
+from webhook.storage import classify
+
+EXEMPT: Final = "exempt"
+"""The mode of a request that policy exempts."""
+
+_MODES: Final = frozenset({"enforce", "warn", "audit", "off"})
+_WEIGHT: Final = {Severity.DENY: 0, Severity.WARN: 1, Severity.AUDIT: 2}
+_SETTING: Final = {"deny": Severity.DENY, "warn": Severity.WARN, "audit": Severity.AUDIT}
+
+
+def default_object(request: Request, cluster: ClusterView, policy: Policy, release: Release | None = None) -> Defaulted:
+    """What is absent and would keep the run from coming back, as an RFC 6902 patch. Never denies, never raises.
+
+    ``release`` overrides what the cluster says of the Trainer release. In mode ``audit`` nothing is filled in; what was
+    filled in before is still put back on UPDATE, since losing it would strip or wedge the run.
+    """
+    mode = _mode(request, cluster, policy)
+    if mode in ("off", EXEMPT) or (mode == "audit" and request.operation == "CREATE"):
+        return Defaulted((), request.object, mode=mode)
+    if (fault := _malformed(request)) is not None:
+        return Defaulted((), request.object, (fault,), mode)
+    try:
+        done = default(request, cluster, policy, _release(request, cluster, release))
+    except Exception as error:
+        return Defaulted((), request.object, (_broken(request, "defaults", error),), mode, broken=("defaults",))
+    findings = tuple(_in_mode(finding, mode) for finding in done.findings)
+    return Defaulted(done.patch, done.object, findings, mode, done.applied, done.broken)
+
+
+def review_object(request: Request, cluster: ClusterView, policy: Policy, release: Release | None = None) -> Decision:
+    """The verdict on the object as it will be stored (after ``default_object``). Never raises.
+
+    ``release`` overrides what the cluster says of the Trainer release.
+    """
+    mode = _mode(request, cluster, policy)
+    if mode in ("off", EXEMPT) or request.kind not in KINDS:
+        return Decision("allow", mode=mode, policy_hash=policy.hash)
+    if (request.object.get("metadata") or {}).get("deletionTimestamp"):
+        return Decision("allow", mode=mode, policy_hash=policy.hash)
+    if (fault := _malformed(request)) is not None:
+        return Decision("allow", (fault,), mode=mode, policy_hash=policy.hash)
+    served = _release(request, cluster, release)
+    broken: list[str] = []
+    judged: list[tuple[int, int, Judged]] = []
+    subject: Subject | None = None
+    try:
+        subject = build_subject(request, cluster, policy, served)
+    except Exception as error:
+        broken.append("effective")
+        judged.append((1, -1, _in_mode(_broken(request, "effective", error), mode)))
+    if subject is not None:
+        for order, rule in enumerate(RULES):
+            try:
+                for finding in _findings(rule, subject):
+                    severity = _severity(rule, finding, subject, mode)
+                    if severity is not None:
+                        judged.append((_WEIGHT[severity], order, _judge(rule, finding, severity)))
+            except Exception as error:
+                broken.append(rule.id)
+                judged.append((1, order, _in_mode(_broken(request, rule.id, error), mode)))
+    if len(judged) > 1:
+        judged.sort(key=_position)
+    findings = tuple(entry[2] for entry in judged)
+    heaviest = findings[0].severity if findings else Severity.AUDIT
+    return Decision(
+        "deny" if heaviest is Severity.DENY else "warn" if heaviest is Severity.WARN else "allow",
+        findings,
+        _facts(subject),
+        mode,
+        _runtime_label(subject),
+        served.value,
+        policy.hash,
+        tuple(broken),
+    )
+
+
+def build_subject(request: Request, cluster: ClusterView, policy: Policy, release: Release) -> Subject:
+    """What the rules see of a well-formed request: its runtime, its pods, its checkpoint directories."""
+    obj = request.object
+    spec = obj.get("spec") or {}
+    trainjob: Mapping[str, Any] | None = None
+    runtime: Runtime | Gap
+    elsewhere = False
+    if request.kind == "TrainJob":
+        trainjob = obj
+        runtime = _runtime_of(request, spec, cluster, release)
+        # Trainer below 2.3 ignores managedBy and runs an unsuspended job right here.
+        elsewhere = spec.get("managedBy") == MULTIKUEUE and (
+            release.at_least(Release.V2_3) or bool(spec.get("suspend"))
+        )
+    else:
+        runtime = Runtime(request.kind, request.namespace, request.name, obj, {})
+    effective: EffectiveSet | None = None
+    checkpoints: tuple[Checkpoint, ...] = ()
+    if isinstance(runtime, Runtime):
+        effective = build_trainer_pods(trainjob, runtime, release)
+        template = effective.template if effective.jobset_spec.get("volumeClaimPolicies") else None
+        # A ClusterTrainingRuntime alone has no namespace to look claims up in.
+        claims_elsewhere = elsewhere or request.kind == "ClusterTrainingRuntime"
+
+        def classify_here(job: EffectiveJob, container: Raw, mount: Raw | None, volume: Raw | None) -> Storage:
+            made = template(str(mount.get("name"))) if template is not None and mount is not None else None
+            return classify(volume, mount, made, request.namespace, cluster, policy, claims_elsewhere)
+
+        checkpoints = find_checkpoints(effective, policy.directory.variables, classify_here)
+
+    built: list[Subject] = []
+
+    def old() -> Subject | None:
+        if request.operation != "UPDATE" or request.old is None:
+            return None
+        if built:
+            return built[0]
+        before = Request(
+            "CREATE",
+            request.kind,
+            request.namespace,
+            request.name,
+            request.old,
+            None,
+            request.user,
+            request.groups,
+            request.dry_run,
+            request.uid,
+        )
+        built.append(build_subject(before, cluster, policy, release))
+        return built[0]
+
+    return Subject(
+        request,
+        release,
+        policy,
+        cluster,
+        runtime,
+        effective,
+        checkpoints,
+        _required(request, cluster),
+        elsewhere,
+        old,
+    )
+
+
+def _runtime_of(request: Request, spec: Raw, cluster: ClusterView, release: Release) -> Runtime | Gap:
+    """The runtime that Trainer reconciles from: 2.3 keeps its own copy of it from the first reconciliation on."""
+    if request.operation == "UPDATE" and release.at_least(Release.V2_3):
+        kept = cluster.snapshot(request.namespace, request.name)
+        if isinstance(kept, Runtime):
+            return kept
+    ref = spec.get("runtimeRef") or {}
+    return cluster.runtime(ref.get("kind") or "ClusterTrainingRuntime", request.namespace, ref.get("name") or "")
+
+
+def _findings(rule: Rule, subject: Subject) -> list[Finding]:
+    if subject.is_trainjob or rule.on_runtime is not None:
+        return list(rule.check(subject))
+    return []
+
+
+def _severity(rule: Rule, finding: Finding, subject: Subject, mode: str) -> Severity | None:
+    """What a finding weighs; None where policy turned its rule off.
+
+    Policy's word replaces the rule's own severity, a finding's caps come after it, and on UPDATE nothing is denied that
+    the old object had too or that a controller writes.
+    """
+    setting = subject.policy.rules.get(rule.id)
+    if setting == "off":
+        return None
+    severity = _SETTING[setting] if setting is not None else finding.raised or rule.severity
+    if finding.required:
+        severity = Severity.DENY
+    if finding.at_most is not None:
+        severity = _lighter(severity, finding.at_most)
+    if rule.on_runtime is not None and not subject.is_trainjob:
+        severity = _lighter(severity, rule.on_runtime)
+    if (
+        severity is Severity.DENY
+        and subject.request.operation == "UPDATE"
+        and (subject.request.by_controller or _had_before(rule, finding, subject))
+    ):
+        severity = Severity.WARN
+    if mode == "audit":
+        return Severity.AUDIT
+    if mode == "warn" and severity is Severity.DENY:
+        return Severity.WARN
+    return severity
+
+
+def _had_before(rule: Rule, finding: Finding, subject: Subject) -> bool:
+    before = subject.old()
+    if before is None:
+        return False
+    return any(
+        (other.job, other.container, other.subject) == (finding.job, finding.container, finding.subject)
+        for other in rule.check(before)
+    )
+
+
+def _lighter(one: Severity, other: Severity) -> Severity:
+    return one if _WEIGHT[one] >= _WEIGHT[other] else other
+
+
+def _in_mode(finding: Judged, mode: str) -> Judged:
+    if mode != "audit":
+        return finding
+    return Judged(finding.rule, Severity.AUDIT, finding.at, finding.problem, finding.why, finding.fix)
+
+
+def _judge(rule: Rule, finding: Finding, severity: Severity) -> Judged:
+    return Judged(
+        rule.id,
+        severity,
+        finding.at,
+        finding.problem,
+        finding.why or rule.why,
+        finding.fix,
+        finding.job,
+        finding.container,
+        finding.subject,
+        finding.private,
+    )
+
+
+def _position(entry: tuple[int, int, Judged]) -> tuple[int, int]:
+    return entry[0], entry[1]
+
+
+def _mode(request: Request, cluster: ClusterView, policy: Policy) -> str:
+    exempt = policy.exempt
+    if request.namespace in exempt.namespaces or request.user in exempt.users:
+        return EXEMPT
+    if exempt.groups and not set(exempt.groups).isdisjoint(request.groups):
+        return EXEMPT
+    if exempt.runtimes and _names_exempt_runtime(request, exempt.runtimes):
+        return EXEMPT
+    if request.namespace:
+        namespace = cluster.namespace(request.namespace)
+        if not isinstance(namespace, Gap) and (label := namespace.labels.get(MODE)) in _MODES:
+            return label
+    return policy.modes.default
+
+
+def _names_exempt_runtime(request: Request, names: tuple[str, ...]) -> bool:
+    if request.kind != "TrainJob":
+        return request.name in names
+    spec = request.object.get("spec")
+    ref = spec.get("runtimeRef") if isinstance(spec, Mapping) else None
+    return isinstance(ref, Mapping) and ref.get("name") in names
+
+
+def _required(request: Request, cluster: ClusterView) -> bool:
+    if request.kind != "TrainJob":
+        return False
+    namespace = cluster.namespace(request.namespace)
+    return not isinstance(namespace, Gap) and namespace.labels.get(REQUIRE) == "true"
+
+
+def _release(request: Request, cluster: ClusterView, release: Release | None) -> Release:
+    return release or cluster.release() or infer_release(request.object.get("spec"))
+
+
+def _malformed(request: Request) -> Judged | None:
+    try:
+        check_shape(request.kind, request.object)
+        if request.operation == "UPDATE":
+            if request.old is None:
+                raise MalformedObject("oldObject", "is null in an UPDATE")
+            check_shape(request.kind, request.old)
+    except MalformedObject as fault:
+        return Judged(
+            "malformed-object",
+            Severity.WARN,
+            Origin(f"{request.kind}/{request.name}", fault.field, fault.field),
+            fault.problem,
+            "the object cannot be read, so nothing was checked and nothing was filled in",
+            f"write {fault.field} as the CRD has it: kubectl explain {_explain(request.kind, fault.field)}",
+        )
+    return None
+
+
+def _explain(kind: str, field: str) -> str:
+    plain = "".join(part.split("[")[0] + "." for part in field.split(".") if part)
+    return f"{kind.lower()}.{plain.rstrip('.')}"
+
+
+def _broken(request: Request, what: str, error: Exception) -> Judged:
+    """A fault of ours. The exception's text may hold what the user wrote, so only its type is told."""
+    return Judged(
+        "broken-rule",
+        Severity.WARN,
+        Origin(f"{request.kind}/{request.name}", "", what),
+        f'"{what}" failed on this object with {type(error).__name__} and was left out',
+        "one check of the guard did not run, so a fault that it looks for may have passed",
+        "report it with the object to whoever runs checkpoint-guard",
+        subject=what,
+    )
+
+
+def _facts(subject: Subject | None) -> Facts:
+    if subject is None or subject.effective is None:
+        return Facts()
+    nodes = subject.effective.training_pods
+    if not subject.checkpoints:
+        return Facts(nodes)
+    first = subject.checkpoints[0]
+    volume = first.volume.get("name") if first.volume is not None else None
+    if volume is None and first.mount is not None:
+        volume = first.mount.get("name")
+    return Facts(nodes, first.directory, volume, first.storage.claim_name, first.storage.kind.value)
+
+
+def _runtime_label(subject: Subject | None) -> str | None:
+    if subject is None:
+        return None
+    if isinstance(subject.runtime, Runtime):
+        return subject.runtime.label
+    ref = subject.spec.get("runtimeRef") or {}
+    return f"{ref.get('kind') or 'ClusterTrainingRuntime'}/{ref.get('name') or ''}"
