@@ -1,0 +1,56 @@
+# Every target sets up what it needs; nothing has to be installed by hand but Python 3.11 or newer (and Go for e2e).
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.stamp
+# Two cores are what CI has; xdist spreads the slow tests over what is there.
+JOBS ?= auto
+
+.PHONY: setup demo check unit e2e test golden bench cluster controlplane lock clean
+
+setup: $(STAMP)
+
+$(STAMP): pyproject.toml requirements.lock
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet --require-hashes -r requirements.lock
+	$(BIN)/python -m pip install --quiet --no-deps --editable .
+	touch $(STAMP)
+
+demo: $(STAMP)
+	$(BIN)/ckptguard review examples || test $$? -eq 1
+
+check: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(MAKE) unit
+
+unit: $(STAMP)
+	$(BIN)/python -m pytest -n $(JOBS) --ignore tests/e2e
+
+golden: $(STAMP)
+	UPDATE_GOLDEN=1 $(BIN)/python -m pytest tests/rules tests/jobs
+
+controlplane: $(STAMP)
+	$(BIN)/python -m tests.e2e.controlplane build
+
+e2e: controlplane
+	$(BIN)/python -m pytest -n 2 --dist loadgroup tests/e2e
+
+test: check e2e
+
+cluster: controlplane
+	$(BIN)/python -m tests.e2e.controlplane playground
+
+bench: $(STAMP)
+	$(BIN)/python -m bench
+
+# The lock holds hashes and no addresses, so that any index serves it.
+lock:
+	$(BIN)/pip-compile --quiet --generate-hashes --strip-extras --allow-unsafe --no-emit-index-url --no-emit-trusted-host \
+	  --no-emit-find-links --all-extras --group dev --output-file requirements.lock pyproject.toml
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
