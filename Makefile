@@ -50,7 +50,7 @@ bench: $(STAMP)
 # The lock holds hashes and no addresses, so that any index serves it.
 lock:
 	$(BIN)/pip-compile --quiet --generate-hashes --strip-extras --allow-unsafe --no-emit-index-url --no-emit-trusted-host \
-	  --no-emit-find-links --all-extras --group dev --output-file requirements.lock pyproject.toml
+	  --no-emit-find-links --all-extras --output-file requirements.lock pyproject.toml
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
