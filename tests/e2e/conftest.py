@@ -1,0 +1,148 @@
+"""Clusters for the end-to-end tests: one control plane per Trainer release, started when a test first asks for it.
+
+With `E2E_KUBECONFIG`, tests run on that cluster, and those for other Trainer releases are skipped. Without Go, and
+with nothing built yet, they are skipped with a reason; where `CI` is `true` that is a failure.
+"""
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.controlplane import build
+from tests.e2e.controlplane.cluster import Cluster, GivenCluster
+from tests.e2e.controlplane.controlplane import ControlPlane, needed_components
+from tests.e2e.controlplane.guard import Guard, is_registered, unregister_webhook
+from tests.e2e.controlplane.releases import RELEASES
+
+
+class Clusters:
+    """The clusters of this test process and the guard beside each; all of it ends with the session."""
+
+    def __init__(self) -> None:
+        self._clusters: dict[tuple[str, bool], Cluster] = {}
+        self._guards: dict[tuple[str, bool], Guard] = {}
+
+    def get(self, release: str, *, kueue: bool = False) -> Cluster:
+        """The cluster for a release, with Kueue where asked for. Skips the test where there can be none."""
+        key = (release, kueue)
+        if key not in self._clusters:
+            given = os.environ.get("E2E_KUBECONFIG")
+            self._clusters[key] = _given(Path(given), release, kueue) if given else _started(release, kueue)
+        return self._clusters[key]
+
+    def guard(self, release: str, *, kueue: bool = False) -> Guard:
+        """Our webhook on that cluster, running and registered."""
+        key = (release, kueue)
+        cluster = self.get(release, kueue=kueue)
+        if key not in self._guards:
+            self._guards[key] = Guard(cluster)
+        guard = self._guards[key]
+        if not guard.running:
+            guard.start()
+        if not is_registered(cluster):
+            guard.register()
+        return guard
+
+    def stop(self) -> None:
+        """Ends everything."""
+        for guard in self._guards.values():
+            if isinstance(guard.cluster, GivenCluster):
+                guard.unregister()
+            guard.stop()
+        for cluster in self._clusters.values():
+            cluster.stop()
+
+
+def _given(kubeconfig: Path, release: str, kueue: bool) -> Cluster:
+    kubectl = shutil.which("kubectl") or str(build.kubernetes().program("kubectl"))
+    cluster = GivenCluster(kubeconfig, Path(kubectl))
+    if cluster.release.trainer != release:
+        pytest.skip(f"the cluster of E2E_KUBECONFIG runs Trainer {cluster.release.minor}")
+    if kueue and cluster.get("customresourcedefinitions", "workloads.kueue.x-k8s.io") is None:
+        pytest.skip("the cluster of E2E_KUBECONFIG does not have Kueue")
+    return cluster
+
+
+def _started(release: str, kueue: bool) -> Cluster:
+    try:
+        for component in needed_components(RELEASES[release], kueue=kueue):
+            build.ensure(component)
+    except build.GoMissing as missing:
+        if os.environ.get("CI") == "true":
+            pytest.fail(str(missing))
+        pytest.skip(str(missing))
+    plane = ControlPlane(RELEASES[release], kueue=kueue)
+    plane.start()
+    return plane
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Keeps the tests of one cluster on one worker of pytest-xdist (`--dist loadgroup`)."""
+    for item in items:
+        parameters = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
+        for name in ("release", "kueue_release"):
+            if name in parameters and item.config.pluginmanager.hasplugin("xdist"):
+                item.add_marker(pytest.mark.xdist_group(f"{name}-{parameters[name]}"))
+
+
+@pytest.fixture(scope="session")
+def clusters() -> Iterator[Clusters]:
+    """All clusters of the session, for tests that choose one themselves."""
+    clusters = Clusters()
+    yield clusters
+    clusters.stop()
+
+
+@pytest.fixture(scope="session", params=list(RELEASES))
+def release(request: pytest.FixtureRequest) -> str:
+    """A Trainer release; a test that uses it, or a fixture below, runs once for each."""
+    return str(request.param)
+
+
+@pytest.fixture
+def cluster(clusters: Clusters, release: str) -> Cluster:
+    """The cluster of the release. Whether our webhook is registered there, other fixtures say."""
+    return clusters.get(release)
+
+
+@pytest.fixture
+def unguarded(cluster: Cluster) -> Cluster:
+    """The cluster of the release, with our webhook not registered."""
+    if is_registered(cluster):
+        unregister_webhook(cluster)
+    return cluster
+
+
+@pytest.fixture
+def guard(clusters: Clusters, release: str) -> Guard:
+    """Our webhook, running and registered on the cluster of the release."""
+    return clusters.guard(release)
+
+
+@pytest.fixture
+def namespace(cluster: Cluster) -> Iterator[str]:
+    """A new namespace on the cluster of the release, with the default mode."""
+    name = cluster.new_namespace()
+    yield name
+    cluster.delete_namespace(name)
+
+
+@pytest.fixture(scope="session", params=[name for name, release in RELEASES.items() if release.runs_with_kueue])
+def kueue_release(request: pytest.FixtureRequest) -> str:
+    """A Trainer release that Kueue runs with."""
+    return str(request.param)
+
+
+@pytest.fixture
+def kueue_cluster(clusters: Clusters, kueue_release: str) -> Cluster:
+    """A cluster with Kueue, of its own: Kueue adds its entry to every TrainJob there."""
+    return clusters.get(kueue_release, kueue=True)
+
+
+@pytest.fixture
+def kueue_guard(clusters: Clusters, kueue_release: str) -> Guard:
+    """Our webhook, running and registered on the cluster with Kueue."""
+    return clusters.guard(kueue_release, kueue=True)

@@ -1,0 +1,167 @@
+"""A cluster as a test sees it: kubectl, a few reads and writes, and waiting. Which cluster it is does not matter."""
+
+import json
+import os
+import subprocess
+import tempfile
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from .processes import wait_until
+from .releases import RELEASES, Release
+
+Object = dict[str, Any]
+T = TypeVar("T")
+
+TRAINJOBS = "trainjobs.trainer.kubeflow.org"
+JOBSETS = "jobsets.jobset.x-k8s.io"
+
+
+class Cluster:
+    """A running cluster with Trainer on it."""
+
+    def __init__(self, kubeconfig: Path, kubectl: Path, scratch: Path) -> None:
+        self.kubeconfig = kubeconfig
+        """Of an administrator."""
+        self.scratch = scratch
+        """A directory for whatever a test run leaves about this cluster."""
+        self._kubectl = kubectl
+
+    @property
+    def release(self) -> Release:
+        """The Trainer release on it."""
+        raise NotImplementedError
+
+    @property
+    def webhook_host(self) -> str:
+        """The host under which the API server reaches a server on this machine."""
+        return os.environ.get("E2E_WEBHOOK_HOST", "127.0.0.1")
+
+    def kubeconfig_of(self, user: str) -> Path:
+        """A kubeconfig for a service account user; the administrator's where the cluster has none for it."""
+        return self.kubeconfig
+
+    def stop(self) -> None:
+        """Ends what was started for it."""
+
+    def kubectl(
+        self, *arguments: str, input: str | None = None, check: bool = True, timeout: float = 60
+    ) -> subprocess.CompletedProcess[str]:
+        """Runs kubectl as the administrator. With `check`, a failure raises KubectlFailed with what it printed."""
+        run = subprocess.run(
+            [str(self._kubectl), *arguments],
+            input=input,
+            # Its caches and preferences are those of this cluster, never the user's.
+            env=os.environ
+            | {"KUBECONFIG": str(self.kubeconfig), "KUBECACHEDIR": str(self.scratch / "kubectl"), "KUBERC": "off"},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=timeout,
+        )
+        if check and run.returncode != 0:
+            raise KubectlFailed(f"kubectl {' '.join(arguments)}: {run.stderr.strip() or run.stdout.strip()}")
+        return run
+
+    def apply(self, *objects: Object, server_side: bool = False) -> None:
+        """Applies objects, in this order."""
+        flags = ("--server-side", "--force-conflicts") if server_side else ()
+        self.kubectl("apply", *flags, "-f", "-", input=as_list(objects))
+
+    def get(self, kind: str, name: str, namespace: str | None = None) -> Object | None:
+        """An object, None where there is none of that name."""
+        text = self.kubectl("get", kind, name, *_in(namespace), "--ignore-not-found", "-o", "json").stdout
+        return json.loads(text) if text.strip() else None
+
+    def all_of(self, kind: str, namespace: str | None = None, selector: str | None = None) -> list[Object]:
+        """The objects of a kind, in a namespace where one is given, with the labels of `selector`."""
+        chosen = ("-l", selector) if selector else ()
+        items: list[Object] = json.loads(
+            self.kubectl("get", kind, *_in(namespace), *chosen, "-o", "json").stdout
+        )["items"]
+        return items
+
+    def wait_for(
+        self,
+        kind: str,
+        name: str,
+        namespace: str | None = None,
+        until: Callable[[Object], object] = lambda found: True,
+        timeout: float = 30,
+    ) -> Object:
+        """The object, as soon as it exists and `until` is true of it."""
+
+        def probe() -> Object | None:
+            found = self.get(kind, name, namespace)
+            return found if found is not None and until(found) else None
+
+        return wait_until(f"{kind} {name}", probe, timeout)
+
+    def wait_for_pods(self, trainjob: str, namespace: str, count: int, timeout: float = 30) -> list[Object]:
+        """The pods of a TrainJob's JobSet, as soon as there are `count` of them."""
+
+        def probe() -> list[Object] | None:
+            pods = self.all_of("pods", namespace, f"jobset.sigs.k8s.io/jobset-name={trainjob}")
+            return pods if len(pods) == count else None
+
+        return wait_until(f"{count} pods of TrainJob {trainjob}", probe, timeout)
+
+    def set_pod_phase(self, name: str, namespace: str, phase: str) -> None:
+        """Says about a pod what a kubelet would: `Running` (and Ready), `Succeeded` or `Failed`."""
+        ready = "True" if phase == "Running" else "False"
+        status = {"phase": phase, "conditions": [{"type": "Ready", "status": ready}]}
+        patch = json.dumps({"status": status})
+        self.kubectl("patch", "pod", name, "-n", namespace, "--subresource=status", "--type=merge", "-p", patch)
+
+    def new_namespace(self, labels: Mapping[str, str] | None = None, prefix: str = "e2e") -> str:
+        """Creates a namespace in which pods can be made; its name."""
+        name = f"{prefix}-{uuid.uuid4().hex[:8]}"
+        metadata: Object = {"name": name}
+        if labels:
+            metadata["labels"] = dict(labels)
+        self.kubectl("create", "-f", "-", input=as_list([{"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}]))
+        # Until its service account exists, pods are refused, and the Job controller tries again only after seconds.
+        self.wait_for("serviceaccounts", "default", name)
+        return name
+
+    def delete_namespace(self, name: str) -> None:
+        """Asks for a namespace to be deleted, without waiting."""
+        self.kubectl("delete", "namespace", name, "--wait=false", "--ignore-not-found")
+
+
+class KubectlFailed(AssertionError):
+    """kubectl ended with an error; the text is what it printed."""
+
+
+class GivenCluster(Cluster):
+    """The cluster of `E2E_KUBECONFIG`: any with Trainer on it, such as a kind cluster. Nothing is started or stopped."""
+
+    def __init__(self, kubeconfig: Path, kubectl: Path) -> None:
+        super().__init__(kubeconfig, kubectl, Path(tempfile.mkdtemp(prefix="checkpoint-guard-e2e-")))
+
+    @property
+    def release(self) -> Release:
+        """Read from the CRD: what it serves differs from release to release."""
+        crd = self.get("customresourcedefinitions", TRAINJOBS)
+        if crd is None:
+            raise RuntimeError("the cluster of E2E_KUBECONFIG does not have Trainer")
+        spec = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
+        if "podSpecOverrides" in spec:
+            minor = "2.0"
+        elif "podTemplateOverrides" in spec:
+            minor = "2.1"
+        else:
+            # What 2.3 added to the patches and 2.2 does not have.
+            minor = "2.3" if "terminationGracePeriodSeconds" in json.dumps(spec["runtimePatches"]) else "2.2"
+        return next(release for release in RELEASES.values() if release.minor == minor)
+
+
+def as_list(objects: Iterable[Object]) -> str:
+    """Objects as one JSON document for `kubectl -f -`."""
+    return json.dumps({"apiVersion": "v1", "kind": "List", "items": list(objects)})
+
+
+def _in(namespace: str | None) -> tuple[str, ...]:
+    return ("-n", namespace) if namespace else ()

@@ -1,0 +1,96 @@
+"""The control plane works: each Trainer release makes, from a runtime and a TrainJob, a JobSet and its pods."""
+
+import json
+
+from tests.e2e.controlplane.cluster import JOBSETS, TRAINJOBS, Cluster, Object
+from tests.e2e.controlplane.controlplane import ControlPlane
+
+
+def runtime(name: str, namespace: str) -> Object:
+    """A runtime with one job that trains, in two pods."""
+    container = {"name": "node", "image": "python:3.12-slim", "command": ["python", "train.py"]}
+    job = {
+        "name": "node",
+        "template": {
+            "metadata": {"labels": {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}},
+            "spec": {"backoffLimit": 0, "template": {"spec": {"containers": [container]}}},
+        },
+    }
+    return {
+        "apiVersion": "trainer.kubeflow.org/v1alpha1",
+        "kind": "TrainingRuntime",
+        "metadata": {
+            "name": name,
+            "namespace": namespace,
+            "labels": {"trainer.kubeflow.org/framework": "torch"},
+        },
+        "spec": {
+            "mlPolicy": {"numNodes": 2},
+            "template": {"spec": {"failurePolicy": {"maxRestarts": 3}, "replicatedJobs": [job]}},
+        },
+    }
+
+
+def trainjob(name: str, namespace: str, runtime: str) -> Object:
+    """A TrainJob that sets one variable."""
+    return {
+        "apiVersion": "trainer.kubeflow.org/v1alpha1",
+        "kind": "TrainJob",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {
+            "runtimeRef": {"kind": "TrainingRuntime", "name": runtime},
+            "trainer": {"env": [{"name": "EPOCHS", "value": "3"}]},
+        },
+    }
+
+
+def test_trainjob_becomes_jobset_and_pods(cluster: Cluster, namespace: str) -> None:
+    cluster.apply(runtime("plain", namespace), trainjob("first", namespace, "plain"))
+
+    jobset = cluster.wait_for(JOBSETS, "first", namespace)
+    pods = cluster.wait_for_pods("first", namespace, count=2)
+
+    assert jobset["spec"]["failurePolicy"]["maxRestarts"] == 3
+    for pod in pods:
+        container = pod["spec"]["containers"][0]
+        assert container["image"] == "python:3.12-slim"
+        assert {"name": "EPOCHS", "value": "3"} in container["env"]
+        # The service account's token is mounted as on any cluster.
+        assert any("projected" in volume for volume in pod["spec"]["volumes"])
+
+
+def test_pods_run_and_the_trainjob_completes(cluster: Cluster, namespace: str) -> None:
+    cluster.apply(runtime("plain", namespace), trainjob("done", namespace, "plain"))
+
+    for pod in cluster.wait_for_pods("done", namespace, count=2):
+        cluster.set_pod_phase(pod["metadata"]["name"], namespace, "Running")
+        cluster.set_pod_phase(pod["metadata"]["name"], namespace, "Succeeded")
+
+    def completed(found: Object) -> bool:
+        conditions = found.get("status", {}).get("conditions", [])
+        return any(condition["type"] == "Complete" and condition["status"] == "True" for condition in conditions)
+
+    cluster.wait_for(TRAINJOBS, "done", namespace, until=completed)
+
+
+def test_trainer_refuses_what_it_cannot_build(cluster: Cluster, namespace: str) -> None:
+    refused = cluster.kubectl(
+        "create", "-f", "-", input=json.dumps(trainjob("orphan", namespace, "no-such-runtime")), check=False
+    )
+
+    assert refused.returncode != 0
+    assert "validator.trainjob.trainer.kubeflow.org" in refused.stderr
+
+
+def test_apiserver_restarts_on_its_data(cluster: Cluster, namespace: str) -> None:
+    if not isinstance(cluster, ControlPlane):
+        return  # a given cluster is not ours to restart
+    cluster.apply(runtime("kept", namespace))
+
+    cluster.restart_apiserver()
+
+    assert cluster.get("trainingruntimes.trainer.kubeflow.org", "kept", namespace) is not None
+    cluster.apply(trainjob("after", namespace, "kept"))
+    cluster.wait_for_pods("after", namespace, count=2)
+    created = cluster.wait_for_audit_event(verb="create", resource="trainjobs", name="after")
+    assert created["user"]["username"] == "admin"
