@@ -1,0 +1,23 @@
+"""Which of the names that exist was probably meant."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+
+def nearest(name: str, known: Iterable[str]) -> list[str]:
+    """The known names, the most similar first (by edit distance, then by spelling)."""
+    short = name[:64]
+    return sorted(set(known), key=lambda other: (_distance(short, other[:64]), other))
+
+
+def _distance(one: str, two: str) -> int:
+    row = list(range(len(two) + 1))
+    for at, letter in enumerate(one, 1):
+        before, row[0] = row[0], at
+        for index, other in enumerate(two, 1):
+            before, row[index] = (
+                row[index],
+                min(row[index] + 1, row[index - 1] + 1, before + (letter != other)),
+            )
+    return row[-1]
