@@ -70,7 +70,7 @@ def _started(release: str, kueue: bool) -> Cluster:
     try:
         for component in needed_components(RELEASES[release], kueue=kueue):
             build.ensure(component)
-    except build.GoMissing as missing:
+    except build.GoMissingError as missing:
         if os.environ.get("CI") == "true":
             pytest.fail(str(missing))
         pytest.skip(str(missing))

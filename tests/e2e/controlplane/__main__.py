@@ -29,7 +29,7 @@ def main() -> int:
             build.ensure_all(build.components(arguments.only), lambda line: print(line, flush=True))
             return 0
         return playground.run(RELEASES[arguments.release], kueue=arguments.kueue, guard=not arguments.no_guard)
-    except (ValueError, build.GoMissing, build.BuildFailed) as error:
+    except (ValueError, build.GoMissingError, build.BuildError) as error:
         print(error, file=sys.stderr)
         return 1
 

@@ -24,11 +24,11 @@ MODULES = Path(__file__).parent / "modules"
 STRIPPED = "-s -w"
 
 
-class GoMissing(RuntimeError):
+class GoMissingError(RuntimeError):
     """A program has to be built and there is no Go to build it with."""
 
 
-class BuildFailed(RuntimeError):
+class BuildError(RuntimeError):
     """`go build` failed; the text is what it printed."""
 
 
@@ -62,7 +62,8 @@ class Component:
         return self.home / "manifests" / name
 
 
-def _kubernetes() -> Component:
+def kubernetes() -> Component:
+    """kube-apiserver, kube-controller-manager, kube-scheduler and kubectl."""
     major, minor, _ = KUBERNETES.split(".")
     stamp = "-X k8s.io/component-base/version."
     return Component(
@@ -76,11 +77,6 @@ def _kubernetes() -> Component:
         # Without these, the API server calls itself v0.0.0 and clients choose the wrong behaviour.
         ldflags=f"{STRIPPED} {stamp}gitVersion=v{KUBERNETES} {stamp}gitMajor={major} {stamp}gitMinor={minor}",
     )
-
-
-def kubernetes() -> Component:
-    """kube-apiserver, kube-controller-manager, kube-scheduler and kubectl."""
-    return _kubernetes()
 
 
 def etcd() -> Component:
@@ -126,7 +122,7 @@ def kueue() -> Component:
 
 
 def components(only: Iterable[str] = ()) -> list[Component]:
-    """All components, or those that `only` names: `etcd`, `trainer`, `trainer-2.3.0`, or `2.3.0` for a release's two."""
+    """All components, or those that `only` names: `etcd`, `trainer`, `trainer-2.3.0`; `2.3.0` is a release's two."""
     every = [kubernetes(), etcd()]
     for release in RELEASES.values():
         every += [trainer(release), jobset(release)]
@@ -156,7 +152,7 @@ def cache_directory() -> Path:
 def ensure(component: Component, report: Callable[[str], None] = lambda line: None) -> None:
     """Builds a component unless it is in the cache already; several processes may ask at once.
 
-    Raises GoMissing or BuildFailed.
+    Raises GoMissingError or BuildError.
     """
     if _is_current(component):
         report(f"{component.id}: cached")
@@ -204,7 +200,7 @@ def _locked(component: Component) -> Iterator[None]:
 
 def _build(component: Component) -> None:
     if shutil.which("go") is None:
-        raise GoMissing(f"{component.id} is not in {cache_directory()} and there is no Go to build it with")
+        raise GoMissingError(f"{component.id} is not in {cache_directory()} and there is no Go to build it with")
     fresh = Path(tempfile.mkdtemp(prefix=f".{component.id}.", dir=cache_directory()))
     try:
         binaries = fresh / "bin"
@@ -239,5 +235,5 @@ def _go(component: Component, *arguments: str) -> str:
         ["go", *arguments], cwd=MODULES / component.id, env=environment, capture_output=True, text=True, check=False
     )
     if run.returncode != 0:
-        raise BuildFailed(f"go {arguments[0]} of {component.id}: {run.stderr.strip()}")
+        raise BuildError(f"go {arguments[0]} of {component.id}: {run.stderr.strip()}")
     return run.stdout

@@ -47,9 +47,13 @@ class Cluster:
         """Ends what was started for it."""
 
     def kubectl(
-        self, *arguments: str, input: str | None = None, check: bool = True, timeout: float = 60
+        self,
+        *arguments: str,
+        input: str | None = None,  # noqa: A002 - the name that subprocess.run has for it
+        check: bool = True,
+        timeout: float = 60,
     ) -> subprocess.CompletedProcess[str]:
-        """Runs kubectl as the administrator. With `check`, a failure raises KubectlFailed with what it printed."""
+        """Runs kubectl as the administrator. With `check`, a failure raises KubectlError with what it printed."""
         run = subprocess.run(
             [str(self._kubectl), *arguments],
             input=input,
@@ -62,7 +66,7 @@ class Cluster:
             timeout=timeout,
         )
         if check and run.returncode != 0:
-            raise KubectlFailed(f"kubectl {' '.join(arguments)}: {run.stderr.strip() or run.stdout.strip()}")
+            raise KubectlError(f"kubectl {' '.join(arguments)}: {run.stderr.strip() or run.stdout.strip()}")
         return run
 
     def apply(self, *objects: Object, server_side: bool = False) -> None:
@@ -78,10 +82,10 @@ class Cluster:
     def all_of(self, kind: str, namespace: str | None = None, selector: str | None = None) -> list[Object]:
         """The objects of a kind, in a namespace where one is given, with the labels of `selector`."""
         chosen = ("-l", selector) if selector else ()
-        items: list[Object] = json.loads(
+        found: dict[str, list[Object]] = json.loads(
             self.kubectl("get", kind, *_in(namespace), *chosen, "-o", "json").stdout
-        )["items"]
-        return items
+        )
+        return found["items"]
 
     def wait_for(
         self,
@@ -118,10 +122,9 @@ class Cluster:
     def new_namespace(self, labels: Mapping[str, str] | None = None, prefix: str = "e2e") -> str:
         """Creates a namespace in which pods can be made; its name."""
         name = f"{prefix}-{uuid.uuid4().hex[:8]}"
-        metadata: Object = {"name": name}
-        if labels:
-            metadata["labels"] = dict(labels)
-        self.kubectl("create", "-f", "-", input=as_list([{"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}]))
+        metadata = {"name": name, "labels": dict(labels or {})}
+        namespace: Object = {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
+        self.kubectl("create", "-f", "-", input=as_list([namespace]))
         # Until its service account exists, pods are refused, and the Job controller tries again only after seconds.
         self.wait_for("serviceaccounts", "default", name)
         return name
@@ -131,12 +134,12 @@ class Cluster:
         self.kubectl("delete", "namespace", name, "--wait=false", "--ignore-not-found")
 
 
-class KubectlFailed(AssertionError):
+class KubectlError(AssertionError):
     """kubectl ended with an error; the text is what it printed."""
 
 
 class GivenCluster(Cluster):
-    """The cluster of `E2E_KUBECONFIG`: any with Trainer on it, such as a kind cluster. Nothing is started or stopped."""
+    """The cluster of `E2E_KUBECONFIG`: any with Trainer on it, such as a kind cluster."""
 
     def __init__(self, kubeconfig: Path, kubectl: Path) -> None:
         super().__init__(kubeconfig, kubectl, Path(tempfile.mkdtemp(prefix="checkpoint-guard-e2e-")))

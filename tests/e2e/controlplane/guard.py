@@ -13,7 +13,7 @@ from pathlib import Path
 from .certificates import Authority
 from .cluster import Cluster, Object
 from .controlplane import GUARD, ControlPlane
-from .processes import Process, Timeout, free_ports
+from .processes import Process, WaitTimeoutError, free_ports
 from .registration import NAME, build_configurations
 
 CLONE = Path(__file__).parents[3]
@@ -32,7 +32,9 @@ _READS = {
 class Guard:
     """A server of ours for one cluster. `register` and `unregister` say whether the API server calls it."""
 
-    def __init__(self, cluster: Cluster, *, arguments: tuple[str, ...] = (), environment: Mapping[str, str] | None = None):
+    def __init__(
+        self, cluster: Cluster, *, arguments: tuple[str, ...] = (), environment: Mapping[str, str] | None = None
+    ):
         self.cluster = cluster
         self._authority = Authority()
         self.ca_pem = self._authority.ca_pem
@@ -134,10 +136,7 @@ def _wait_until_called(cluster: Cluster, *, called: bool) -> None:
             "spec": {"runtimeRef": {"name": probe}},
         }
         cluster.kubectl("create", "--dry-run=server", "-f", "-", input=json.dumps(trainjob), check=False)
-        event = cluster.wait_for_audit_event(
-            lambda event, probe=probe: (event.get("requestObject") or {}).get("metadata", {}).get("name") == probe,
-            verb="create", resource="trainjobs",
-        )  # fmt: skip
+        event = cluster.wait_for_audit_event(verb="create", resource="trainjobs", name=probe)
         # A call that was answered is noted as a mutation, one that failed and was ignored as failed open.
         asked = any(
             ("mutation.webhook.admission.k8s.io/" in key and f'"configuration":"{NAME}"' in value)
@@ -148,7 +147,7 @@ def _wait_until_called(cluster: Cluster, *, called: bool) -> None:
             time.sleep(0.2)  # the validating registration came by another way
             return
         time.sleep(0.2)
-    raise Timeout(f"the API server does not {'' if called else 'stop to '}call {NAME}")
+    raise WaitTimeoutError(f"the API server does not {'' if called else 'stop to '}call {NAME}")
 
 
 def _permissions() -> list[Object]:

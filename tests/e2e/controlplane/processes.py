@@ -17,7 +17,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-class Timeout(AssertionError):
+class WaitTimeoutError(AssertionError):
     """Something that was waited for did not come about; the text says what, and what was seen last."""
 
 
@@ -71,13 +71,13 @@ class Process:
         return "\n".join(line[:400] for line in self.log.read_text(errors="replace").splitlines()[-lines:])
 
     def wait_ready(self, url: str, context: ssl.SSLContext | None = None, timeout: float = 90) -> None:
-        """Waits until `url` answers 200. Raises Timeout, with the end of the log, when it does not or the program ends."""
+        """Waits until `url` answers 200. Raises WaitTimeoutError, with the end of the log, when it does not."""
         deadline = time.monotonic() + timeout
         while not answers(url, context):
             if not self.running:
-                raise Timeout(f"{self.name} ended before it was ready:\n{self.log_tail()}")
+                raise WaitTimeoutError(f"{self.name} ended before it was ready:\n{self.log_tail()}")
             if time.monotonic() > deadline:
-                raise Timeout(f"{self.name} was not ready after {timeout:.0f} s:\n{self.log_tail()}")
+                raise WaitTimeoutError(f"{self.name} was not ready after {timeout:.0f} s:\n{self.log_tail()}")
             time.sleep(0.1)
 
 
@@ -118,11 +118,11 @@ def free_ports(count: int) -> list[int]:
 
 
 def wait_until(what: str, probe: Callable[[], T | None], timeout: float = 30, every: float = 0.2) -> T:
-    """Calls `probe` until it gives something true, and returns that. Raises Timeout naming `what`."""
+    """Calls `probe` until it gives something true, and returns that. Raises WaitTimeoutError naming `what`."""
     deadline = time.monotonic() + timeout
     while True:
         if seen := probe():
             return seen
         if time.monotonic() > deadline:
-            raise Timeout(f"{what}: not seen within {timeout:.0f} s; last: {seen!r}")
+            raise WaitTimeoutError(f"{what}: not seen within {timeout:.0f} s; last: {seen!r}")
         time.sleep(every)

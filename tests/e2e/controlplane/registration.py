@@ -72,7 +72,7 @@ def build_configurations(url: str, ca_pem: str) -> list[Object]:
             {"name": "not-being-deleted", "expression": "!has(object.metadata.deletionTimestamp)"},
             {
                 "name": "something-was-added",
-                "expression": f"has(oldObject.metadata.annotations) && '{ANNOTATION}' in oldObject.metadata.annotations",
+                "expression": f"'{ANNOTATION}' in oldObject.metadata.?annotations.orValue({{}})",
             },
             {"name": "and-is-lost", "expression": _LOST},
         ]
