@@ -9,19 +9,24 @@ from typing import Any
 from msgspec import Struct
 
 from webhook.model.cluster import Claim, Gap, PersistentVolume, StorageClass
-from webhook.model.finding import Origin
+from webhook.model.finding import Origin, Severity
 from webhook.model.release import Release
 
 Raw = Mapping[str, Any]
 EMPTY: Raw = {}
+CONTROLLERS = frozenset(("Trainer", "JobSet"))
+"""What stands in place of ``<Kind>/<name>`` where a controller adds a part by itself."""
 
 
 class Layer(Struct, frozen=True):
     """One text that a job's pod was made of, in the order in which the texts were merged.
 
     ``object`` is ``<Kind>/<name>``, or ``Trainer`` / ``JobSet`` for what a controller adds by itself.
-    ``field`` is the path of the PodSpec in that object; for ``spec.trainer`` it is ``spec.trainer`` itself and ``pod``
-    holds what it amounts to: ``{"containers": [{"name": "node", "env": [...], ...}]}``.
+    ``field`` is the path of the PodSpec in that object; for ``spec.trainer`` (and ``spec.initializer.dataset``, whose
+    fields sit the same way) it is ``spec.trainer`` itself, ``is_trainer`` is set and ``pod`` holds what it amounts to:
+    ``{"containers": [{"name": "node", "env": [...], ...}]}``.
+    ``places`` has the fields of parts that stand elsewhere than their list and index say, below ``field``:
+    ``{"volume ckpt": "volumeClaimPolicies[0].templates[0]", "env STORAGE_URI": "storageUri"}``.
     """
 
     object: str
@@ -29,9 +34,14 @@ class Layer(Struct, frozen=True):
     short: str
     pod: Raw
     is_trainer: bool = False
+    places: Mapping[str, str] = EMPTY
 
     def at(self, *parts: str, short: str = "") -> Origin:
-        """The place of a part: ``at("volumes[0]", short="volume ckpt")``."""
+        """The place of a part: ``at("volumes[0]", short="volume ckpt")``. A controller's own parts have no field."""
+        if self.object in CONTROLLERS:
+            return Origin(self.object, "", f"{self.object} {short}".rstrip())
+        if short in self.places:
+            parts = (self.places[short],)
         field = ".".join(part for part in (self.field, *parts) if part)
         return Origin(self.object, field, " ".join(part for part in (self.short, short) if part))
 
@@ -39,8 +49,10 @@ class Layer(Struct, frozen=True):
 class EffectiveJob(Struct, frozen=True):
     """One Job as the Job API will store it.
 
-    ``pods`` is the number of pods, ``spec`` the JobSpec and ``pod`` the PodSpec, raw and shared with what they were
-    built from: never change them. ``receives_trainer`` says that ``spec.trainer`` of a TrainJob reaches this job.
+    ``pods`` is the number of pods (of all ``replicas`` together), ``spec`` the runtime's JobSpec and ``pod`` the
+    PodSpec, raw and shared with what they were built from: never change them. ``pod`` has its ``restartPolicy`` and
+    ``terminationGracePeriodSeconds`` filled in; volumes that JobSet adds from ``volumeClaimPolicies`` stand apart in
+    ``claim_volumes``. ``receives_trainer`` says that ``spec.trainer`` of a TrainJob reaches this job.
     """
 
     name: str
@@ -56,6 +68,12 @@ class EffectiveJob(Struct, frozen=True):
     explicit_backoff_limit: bool = False
     labels: Raw = EMPTY
     """Labels of the job template as built."""
+    replicas: int = 1
+    """How many Jobs JobSet makes of it; one of them has ``pods // replicas`` pods."""
+    claim_volumes: tuple[Raw, ...] = ()
+    """Volumes of claims that JobSet makes for the TrainJob, as the Job will have them after its own."""
+    claim_layer: Layer | None = None
+    """Where ``claim_volumes`` were written: the templates in the runtime."""
 
     def containers(self) -> Iterator[tuple[str, int, Raw]]:
         """Every container with the list it stands in (``initContainers`` first) and its index."""
@@ -148,6 +166,13 @@ class EffectiveSet(Struct, frozen=True):
     """The JobSetSpec that Trainer submits: ``volumeClaimPolicies``, ``ttlSecondsAfterFinished``, ..."""
     runtime_label: str
     """``<Kind>/<name>`` of the runtime, the owner of fields such as ``failurePolicy``."""
+    namespace: str = ""
+    """``metadata.namespace`` of the TrainJob (or of a runtime alone); ``""`` where it is not said."""
+    trainjob: str | None = None
+    """``metadata.name`` of the TrainJob; ``""`` where the API server will generate it, None for a runtime alone."""
+    generate_name: str = ""
+    elsewhere: bool = False
+    """No JobSet is made in this cluster: ``managedBy`` names another controller and this release heeds it."""
 
     def job(self, name: str) -> EffectiveJob | None:
         for job in self.jobs:
@@ -244,6 +269,11 @@ class Checkpoint(Struct, frozen=True):
     @property
     def container_name(self) -> str:
         return str(self.container.get("name", ""))
+
+    @property
+    def at_most(self) -> Severity | None:
+        """The most that a finding about the directory may weigh: an inferred one is a guess."""
+        return Severity.WARN if self.status is DirectoryStatus.INFERRED else None
 
     def directory_origin(self) -> Origin:
         """Where the user wrote the directory; the container where nothing was written."""

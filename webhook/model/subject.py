@@ -33,6 +33,8 @@ class Subject(Struct, frozen=True):
     require: bool = False
     claims_elsewhere: bool = False
     old: Callable[[], Subject | None] = lambda: None
+    memo: dict[str, Any] = {}
+    """What one rule worked out and another can use; lives as long as this subject."""
 
     @property
     def is_trainjob(self) -> bool:

@@ -1,0 +1,44 @@
+"""The TrainJob field that changes pods, in the shape that a release serves: text for fixes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from webhook.model.names import MANAGER
+from webhook.model.paste import to_yaml
+from webhook.model.release import Release
+
+_TEXT_MANAGER: Final = "example.com/checkpoint"
+_NOT_THE_USERS: Final = frozenset({MANAGER, "kueue.x-k8s.io/manager"})
+
+
+def override_yaml(release: Release, spec: Mapping[str, Any], job: str, pod: Mapping[str, Any]) -> str:
+    """YAML to paste into a TrainJob whose ``spec`` is given: ``pod`` holds the PodSpec fields to merge into ``job``.
+
+    Where the TrainJob has an entry that this belongs to, the entry is named alike (2.2 and later: the same manager) or
+    a comment says that there may be one only (2.0).
+    """
+    target = [{"name": job}]
+    if release is Release.V2_0:
+        text = to_yaml({"spec": {"podSpecOverrides": [{"targetJobs": target, **pod}]}})
+        if spec.get("podSpecOverrides"):
+            text = f'# one entry for each job: merge into the one that targets "{job}", if there is one\n{text}'
+        return text
+    if release is Release.V2_1:
+        return to_yaml({"spec": {"podTemplateOverrides": [{"targetJobs": target, "spec": pod}]}})
+    jobs = [{"name": job, "template": {"spec": {"template": {"spec": pod}}}}]
+    entry = {
+        "manager": _manager(spec.get("runtimePatches") or ()),
+        "trainingRuntimeSpec": {"template": {"spec": {"replicatedJobs": jobs}}},
+    }
+    return to_yaml({"spec": {"runtimePatches": [entry]}})
+
+
+def _manager(entries: Sequence[Mapping[str, Any]]) -> str:
+    """The manager of the user's own entry, since each manager has one entry."""
+    for entry in entries:
+        manager = entry.get("manager")
+        if isinstance(manager, str) and manager not in _NOT_THE_USERS:
+            return manager
+    return _TEXT_MANAGER

@@ -1,0 +1,26 @@
+"""What a volume source is worth to a checkpoint: the tables of kinds and provisioners, and the judgement of claims."""
+
+from webhook.storage.claims import binding_candidates, class_of, describe, hostnames
+from webhook.storage.instead import claim_instead, modes_needed, new_claim
+from webhook.storage.kinds import classify
+from webhook.storage.reach import inline_reach, provisioner_reach
+from webhook.storage.sources import SOURCES, source_of
+from webhook.storage.uses import Use, claim_uses, volume_uses
+
+__all__ = [
+    "SOURCES",
+    "Use",
+    "binding_candidates",
+    "claim_instead",
+    "claim_uses",
+    "class_of",
+    "classify",
+    "describe",
+    "hostnames",
+    "inline_reach",
+    "modes_needed",
+    "new_claim",
+    "provisioner_reach",
+    "source_of",
+    "volume_uses",
+]

@@ -1,0 +1,108 @@
+"""Text to paste: a durable claim where something else lies under the directory, and a claim to create."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from webhook.model.cluster import Claim, Gap
+from webhook.model.names import CLAIM as CLAIM_ANNOTATION
+from webhook.model.names import DEFAULT_CLAIM
+from webhook.model.override import override_yaml
+from webhook.model.paste import to_yaml
+from webhook.model.pod import Checkpoint, EffectiveJob
+from webhook.model.subject import Subject
+from webhook.storage.claims import MANY, judge_claim
+from webhook.storage.sources import CLAIM
+
+PLACEHOLDER = "<claim>"
+
+
+def modes_needed(subject: Subject) -> str:
+    """The access mode that the training pods need of the claim under their directory."""
+    pods = subject.effective.training_pods if subject.effective is not None else 1
+    return MANY if pods > 1 else "ReadWriteOnce"
+
+
+def claim_instead(subject: Subject, checkpoint: Checkpoint) -> str:
+    """YAML that puts a claim under the directory, for the place where the user has to write it.
+
+    A volume of the reviewed object itself is written anew. One of the runtime is left alone where a TrainJob is
+    reviewed, since a merge would give it two sources: a volume of another name takes over its mount.
+    """
+    mode = modes_needed(subject)
+    claim = _known_claim(subject, mode)
+    remark = f"# {claim}: a claim with accessModes [{mode}] on storage that every node can reach"
+    source = {CLAIM: {"claimName": claim}}
+    own = checkpoint.volume is not None and checkpoint.volume_origin().object == subject.label
+    if checkpoint.volume is not None and (own or not subject.is_trainjob):
+        text = to_yaml({"volumes": [{"name": checkpoint.volume.get("name"), **source}]})
+    else:
+        name = _free_name(checkpoint.job)
+        mount: dict[str, Any] = {"name": name}
+        if checkpoint.mount is not None:
+            mount["mountPath"] = checkpoint.mount.get("mountPath")
+        else:
+            path = _literal_part(checkpoint.directory or subject.policy.defaults.path)
+            mount |= {"mountPath": path, "subPath": path.strip("/")}
+        pod = {
+            "volumes": [{"name": name, **source}],
+            _list_of(checkpoint): [{"name": checkpoint.container_name, "volumeMounts": [mount]}],
+        }
+        text = override_yaml(subject.release, subject.spec, checkpoint.job.name, pod)
+    return f"{text}\n{remark}"
+
+
+def new_claim(namespace: str, name: str, modes: Sequence[str], size: str, more: Mapping[str, Any] | None = None) -> str:
+    """YAML of a claim to create with ``kubectl apply``; ``more`` goes into its spec first (``storageClassName``)."""
+    spec = {**(more or {}), "accessModes": list(modes), "resources": {"requests": {"storage": size}}}
+    metadata = {"name": name, "namespace": namespace or "default"}
+    return to_yaml({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": spec})
+
+
+def _known_claim(subject: Subject, mode: str) -> str:
+    """A claim of the namespace that would do, by annotation or policy; else a placeholder."""
+    if not subject.namespace or subject.claims_elsewhere:
+        return PLACEHOLDER
+    names = [((subject.request.object.get("metadata") or {}).get("annotations") or {}).get(CLAIM_ANNOTATION)]
+    namespace = subject.cluster.namespace(subject.namespace)
+    if not isinstance(namespace, Gap):
+        names.append(namespace.annotations.get(DEFAULT_CLAIM))
+    for name in (*names, subject.policy.defaults.claim_name):
+        claim = subject.cluster.claim(subject.namespace, name) if name else None
+        if isinstance(claim, Claim) and _would_do(claim, mode, subject):
+            return claim.name
+    return PLACEHOLDER
+
+
+def _would_do(claim: Claim, mode: str, subject: Subject) -> bool:
+    if claim.terminating or claim.phase == "Lost" or claim.volume_mode != "Filesystem":
+        return False
+    if not {mode, MANY} & set(claim.access_modes):
+        return False
+    return judge_claim(claim, subject.cluster, subject.policy).kind.value in ("one-node", "many-nodes", "unknown")
+
+
+def _free_name(job: EffectiveJob) -> str:
+    taken = {volume.get("name") for volume in job.pod.get("volumes") or ()}
+    name = "ckpt"
+    while name in taken:
+        name += "-claim"
+    return name
+
+
+def _list_of(checkpoint: Checkpoint) -> str:
+    for raw in checkpoint.job.pod.get("containers") or ():
+        if raw.get("name") == checkpoint.container_name:
+            return "containers"
+    return "initContainers"
+
+
+def _literal_part(directory: str) -> str:
+    """The directory up to the first component that is known to the running pod alone."""
+    parts: list[str] = []
+    for part in directory.strip("/").split("/"):
+        if "<" in part or "$(" in part:
+            break
+        parts.append(part)
+    return "/" + "/".join(parts)

@@ -1,0 +1,138 @@
+"""What a volume under the checkpoint directory is worth to a run that wants to come back."""
+
+from __future__ import annotations
+
+from webhook.model.cluster import Claim, ClusterView, Gap
+from webhook.model.pod import EMPTY, Raw, Storage, StorageKind
+from webhook.model.policy import Policy
+from webhook.storage.claims import judge_claim, template_claim
+from webhook.storage.reach import inline_reach
+from webhook.storage.sources import CLAIM, CSI, SOURCES, source_of
+
+_REACHES = {
+    "node-local": StorageKind.NODE_LOCAL,
+    "one-node": StorageKind.ONE_NODE,
+    "many-nodes": StorageKind.MANY_NODES,
+}
+_KEEPS = frozenset({StorageKind.EPHEMERAL, StorageKind.NODE_LOCAL, StorageKind.NONE})
+_NO_MOUNT = Storage(StorageKind.EPHEMERAL, "the container's own file system, no volume is mounted there")
+
+
+def classify(
+    volume: Raw | None,
+    mount: Raw | None,
+    template: Raw | None,
+    namespace: str,
+    cluster: ClusterView,
+    policy: Policy,
+    elsewhere: bool,
+    trainjob: str = "",
+) -> Storage:
+    """The storage of one volume as mounted.
+
+    ``volume`` is the pod's volume (None: there is none of that name), ``mount`` the container's mount (None: nothing is
+    mounted), ``template`` what ``EffectiveSet.template`` returns for the mount's name: it goes before the volume, which
+    JobSet makes of it. ``elsewhere`` says that claims live on another cluster, so they are not looked up. ``trainjob``
+    is the name that JobSet gives to claims made of templates. A look-up that failed gives kind UNKNOWN, with the reason
+    in ``fact``; an absent claim gives it too, with ``claim`` saying ABSENT.
+    """
+    if template is not None:
+        judged = _by_template(template, namespace, cluster, policy, elsewhere, trainjob)
+    elif volume is None:
+        if mount is None:
+            return _NO_MOUNT
+        name = mount.get("name") or ""
+        return Storage(StorageKind.UNKNOWN, f'mount of volume "{name}", which the pod does not have')
+    else:
+        source = source_of(volume)
+        judged = (
+            _by_claim(volume[CLAIM], namespace, cluster, policy, elsewhere)
+            if source == CLAIM
+            else _inline(volume, source, policy)
+        )
+    if mount is not None and mount.get("readOnly"):
+        return _made_read_only(judged, "readOnly in the mount")
+    return judged
+
+
+def _inline(volume: Raw, source: str, policy: Policy) -> Storage:
+    name = volume.get("name") or ""
+    body = volume.get(source) or EMPTY
+    kind = SOURCES.get(source, StorageKind.UNKNOWN)
+    fact = f'{source} volume "{name}"'
+    unsure = False
+    if source == CSI:
+        driver = body.get("driver") or ""
+        reach = inline_reach(driver, policy)
+        fact = f'inline csi volume "{name}" of driver "{driver}"'
+        # Inline volumes live as long as the pod unless their driver says otherwise, which no object shows.
+        kind, unsure = (StorageKind.EPHEMERAL, True) if reach is None else (_REACHES[reach], False)
+    elif source == "flexVolume":
+        fact += f' of driver "{body.get("driver") or ""}", which says nothing of its storage'
+    elif kind is StorageKind.UNKNOWN:
+        fact += ", whose storage is not known"
+    storage = Storage(kind, fact, source, warn_only=unsure, read_only=source if kind is StorageKind.READ_ONLY else "")
+    if body.get("readOnly"):
+        return _made_read_only(storage, f"readOnly in the {source} volume")
+    return storage
+
+
+def _by_claim(source: Raw, namespace: str, cluster: ClusterView, policy: Policy, elsewhere: bool) -> Storage:
+    name = source.get("claimName") or ""
+    if elsewhere or not namespace:
+        where = "on the worker cluster" if elsewhere and namespace else "in the namespace of each TrainJob"
+        storage = Storage(StorageKind.UNKNOWN, f'claim "{name}", which is {where}', CLAIM, name)
+    else:
+        claim = cluster.claim(namespace, name)
+        if isinstance(claim, Claim):
+            storage = judge_claim(claim, cluster, policy)
+        else:
+            why = "does not exist" if claim is Gap.ABSENT else cluster.why_unknown("PersistentVolumeClaim")
+            words = f", which {why}" if claim is Gap.ABSENT else f": {why}"
+            storage = Storage(StorageKind.UNKNOWN, f'claim "{name}"{words}', CLAIM, name, claim)
+    if source.get("readOnly"):
+        return _made_read_only(storage, "readOnly in the claim source of the volume")
+    return storage
+
+
+def _by_template(
+    found: Raw, namespace: str, cluster: ClusterView, policy: Policy, elsewhere: bool, trainjob: str
+) -> Storage:
+    """By the template's own words: what it asks for may be no good, but nothing is there to look up yet."""
+    template = found.get("template") or EMPTY
+    claim = template_claim(template, namespace, trainjob)
+    shown = f'claim "{claim.name}" of a volumeClaimPolicies template, accessModes {claim.modes_text()}'
+    if elsewhere or not namespace:
+        return Storage(StorageKind.BY_TEMPLATE, shown, CLAIM, claim.name, claim)
+    judged = judge_claim(claim, cluster, policy)
+    kind = judged.kind
+    if kind is not StorageKind.NODE_LOCAL and kind is not StorageKind.READ_ONLY:
+        kind = StorageKind.BY_TEMPLATE
+    return Storage(
+        kind,
+        judged.fact.replace("claim ", "template claim ", 1),
+        CLAIM,
+        claim.name,
+        claim,
+        judged.volume,
+        judged.storage_class,
+        judged.warn_only,
+        judged.read_only,
+        judged.private,
+    )
+
+
+def _made_read_only(storage: Storage, where: str) -> Storage:
+    """The same storage as seen through a read-only mount; what is lost with pod or node weighs more and stays."""
+    return Storage(
+        storage.kind if storage.kind in _KEEPS else StorageKind.READ_ONLY,
+        storage.fact,
+        storage.source,
+        storage.claim_name,
+        storage.claim,
+        storage.volume,
+        storage.storage_class,
+        storage.warn_only,
+        where,
+        storage.private,
+    )
