@@ -109,6 +109,14 @@ def cluster(clusters: Clusters, release: str) -> Cluster:
 
 
 @pytest.fixture
+def control_plane(cluster: Cluster) -> ControlPlane:
+    """The cluster of the release, for tests that restart its programs or play its kubelet."""
+    if not isinstance(cluster, ControlPlane):
+        pytest.skip("the cluster of E2E_KUBECONFIG has nodes of its own and is not ours to restart")
+    return cluster
+
+
+@pytest.fixture
 def unguarded(cluster: Cluster) -> Cluster:
     """The cluster of the release, with our webhook not registered."""
     if is_registered(cluster):

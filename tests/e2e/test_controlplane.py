@@ -59,18 +59,18 @@ def test_trainjob_becomes_jobset_and_pods(cluster: Cluster, namespace: str) -> N
         assert any("projected" in volume for volume in pod["spec"]["volumes"])
 
 
-def test_pods_run_and_the_trainjob_completes(cluster: Cluster, namespace: str) -> None:
-    cluster.apply(runtime("plain", namespace), trainjob("done", namespace, "plain"))
+def test_pods_run_and_the_trainjob_completes(control_plane: ControlPlane, namespace: str) -> None:
+    control_plane.apply(runtime("plain", namespace), trainjob("done", namespace, "plain"))
 
-    for pod in cluster.wait_for_pods("done", namespace, count=2):
-        cluster.set_pod_phase(pod["metadata"]["name"], namespace, "Running")
-        cluster.set_pod_phase(pod["metadata"]["name"], namespace, "Succeeded")
+    for pod in control_plane.wait_for_pods("done", namespace, count=2):
+        control_plane.set_pod_phase(pod["metadata"]["name"], namespace, "Running")
+        control_plane.set_pod_phase(pod["metadata"]["name"], namespace, "Succeeded")
 
     def completed(found: Object) -> bool:
         conditions = found.get("status", {}).get("conditions", [])
         return any(condition["type"] == "Complete" and condition["status"] == "True" for condition in conditions)
 
-    cluster.wait_for(TRAINJOBS, "done", namespace, until=completed)
+    control_plane.wait_for(TRAINJOBS, "done", namespace, until=completed)
 
 
 def test_trainer_refuses_what_it_cannot_build(cluster: Cluster, namespace: str) -> None:
@@ -82,15 +82,52 @@ def test_trainer_refuses_what_it_cannot_build(cluster: Cluster, namespace: str) 
     assert "validator.trainjob.trainer.kubeflow.org" in refused.stderr
 
 
-def test_apiserver_restarts_on_its_data(cluster: Cluster, namespace: str) -> None:
-    if not isinstance(cluster, ControlPlane):
-        return  # a given cluster is not ours to restart
-    cluster.apply(runtime("kept", namespace))
+def test_apiserver_restarts_on_its_data(control_plane: ControlPlane, namespace: str) -> None:
+    control_plane.apply(runtime("kept", namespace))
 
-    cluster.restart_apiserver()
+    control_plane.restart_apiserver()
 
-    assert cluster.get("trainingruntimes.trainer.kubeflow.org", "kept", namespace) is not None
-    cluster.apply(trainjob("after", namespace, "kept"))
-    cluster.wait_for_pods("after", namespace, count=2)
-    created = cluster.wait_for_audit_event(verb="create", resource="trainjobs", name="after")
+    assert control_plane.get("trainingruntimes.trainer.kubeflow.org", "kept", namespace) is not None
+    control_plane.apply(trainjob("after", namespace, "kept"))
+    control_plane.wait_for_pods("after", namespace, count=2)
+    created = control_plane.wait_for_audit_event(verb="create", resource="trainjobs", name="after")
     assert created["user"]["username"] == "admin"
+
+
+def test_kueue_admits_a_trainjob(kueue_cluster: Cluster) -> None:
+    namespace = kueue_cluster.new_namespace()
+    kueue_cluster.apply(*queue(namespace), runtime("plain", namespace))
+    job = trainjob("queued", namespace, "plain")
+    job["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "queue"}
+
+    kueue_cluster.apply(job)
+
+    kueue_cluster.wait_for_pods("queued", namespace, count=2)
+    stored = kueue_cluster.get(TRAINJOBS, "queued", namespace)
+    assert stored is not None
+    assert [patch["manager"] for patch in stored["spec"]["runtimePatches"]] == ["kueue.x-k8s.io/manager"]
+    kueue_cluster.delete_namespace(namespace)
+
+
+def queue(namespace: str) -> list[Object]:
+    """A queue of one namespace, with room for ten processors."""
+    version = "kueue.x-k8s.io/v1beta2"
+    quota = {"name": namespace, "resources": [{"name": "cpu", "nominalQuota": 10}]}
+    return [
+        {"apiVersion": version, "kind": "ResourceFlavor", "metadata": {"name": namespace}},
+        {
+            "apiVersion": version,
+            "kind": "ClusterQueue",
+            "metadata": {"name": namespace},
+            "spec": {
+                "namespaceSelector": {},
+                "resourceGroups": [{"coveredResources": ["cpu"], "flavors": [quota]}],
+            },
+        },
+        {
+            "apiVersion": version,
+            "kind": "LocalQueue",
+            "metadata": {"name": "queue", "namespace": namespace},
+            "spec": {"clusterQueue": namespace},
+        },
+    ]
