@@ -1,0 +1,1 @@
+"""Fills a ``ClusterView``: from files here, from watch caches in a cluster."""

@@ -1,0 +1,475 @@
+"""YAML and JSON files -> documents with their places, and a view of the cluster made of them.
+
+``load_files`` never stops at a fault: what can be read is read, the rest is said in ``Loaded.errors``.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO, Final
+
+from msgspec import Struct
+
+from webhook.cluster.objects import parse_run
+from webhook.cluster.store import Store
+from webhook.cluster.yaml_text import Piece, Place, TextError, decode, field_of, parse, places, split, steps_of
+from webhook.model.cluster import Claim, Gap, Namespace, PersistentVolume, Run, RunDirectory, Runtime, StorageClass
+from webhook.model.names import API_VERSION, KINDS
+from webhook.model.policy import Policy
+from webhook.model.release import Release, infer_release
+from webhook.model.request import MalformedObject, Request
+from webhook.model.shape import check_limits, check_shape
+
+Raw = Mapping[str, Any]
+
+MAX_FILE: Final = 32 * 1024 * 1024
+"""Bytes of one file. An object of the API is at most some 3 MiB; parsing this much takes about half a minute."""
+SUFFIXES: Final = (".yaml", ".yml", ".json")
+
+_API_VERSIONS: Final[dict[str, tuple[str, ...]]] = {
+    **dict.fromkeys(KINDS, (API_VERSION,)),
+    "PersistentVolumeClaim": ("v1",),
+    "PersistentVolume": ("v1",),
+    "StorageClass": ("storage.k8s.io/v1", "storage.k8s.io/v1beta1"),
+    "Namespace": ("v1",),
+    "ConfigMap": ("v1",),
+}
+STATE_KINDS: Final = tuple(_API_VERSIONS)
+_CLUSTER_SCOPED: Final = ("ClusterTrainingRuntime", "PersistentVolume", "StorageClass", "Namespace")
+_WORDS: Final = tuple((kind, kind.encode()) for kind in STATE_KINDS)
+
+
+class FileError(Struct, frozen=True):
+    """What is wrong where. The four fields are those of ``errors`` in ``--output json``; None where there is none."""
+
+    file: str
+    line: int | None
+    field: str | None
+    message: str
+
+    def __str__(self) -> str:
+        where = self.file if self.line is None else f"{self.file}:{self.line}"
+        return f"{where}: {self.field}: {self.message}" if self.field else f"{where}: {self.message}"
+
+
+class Notice(Struct, frozen=True):
+    """What was left aside, and why."""
+
+    file: str
+    message: str
+
+
+class Document:
+    """One object of a file that we read: of our kinds, or state that rules look up.
+
+    ``object`` is raw and shared; never change it. ``namespace`` is ``default`` where the object names none, ``""`` for
+    kinds without namespace. ``name`` is the generateName where there is no name.
+    """
+
+    __slots__ = ("_index", "_item", "_line", "_piece", "_place", "file", "kind", "name", "namespace", "object")
+
+    def __init__(self, file: str, piece: Piece, index: int, line: int, item: int | None, obj: dict[str, Any]) -> None:
+        self.file = file
+        self.object = obj
+        self.kind: str = obj["kind"]
+        metadata = obj.get("metadata")
+        metadata = metadata if isinstance(metadata, dict) else {}
+        name = metadata.get("name") or metadata.get("generateName")
+        self.name: str = name if isinstance(name, str) else ""
+        namespace = metadata.get("namespace")
+        self.namespace: str = ""
+        if self.kind not in _CLUSTER_SCOPED:
+            self.namespace = namespace if isinstance(namespace, str) and namespace else "default"
+        self._piece = piece
+        self._index = index
+        self._item = item
+        self._line = line
+        self._place: Place | None = None
+
+    @property
+    def line(self) -> int:
+        """The line that the object begins on."""
+        return self._line if self._item is None else self.line_of("")
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        return self.kind, self.namespace, self.name
+
+    @property
+    def label(self) -> str:
+        return f"{self.kind}/{self.name}"
+
+    def line_of(self, field: str) -> int:
+        """The line of a field (``spec.trainer.env[0]``), or of the nearest field around it that is written.
+
+        The text is parsed a second time at the first call.
+        """
+        if self._place is None:
+            found = places(self._piece)
+            self._place = found[self._index] if self._index < len(found) else Place(self._line)
+        steps = steps_of(field)
+        if self._item is not None:
+            steps[:0] = ["items", self._item]
+        return self._place.find(steps)
+
+
+class Loaded:
+    """What ``load_files`` found. ``damaged`` names the kinds of which an object may stand in what could not be read."""
+
+    def __init__(self) -> None:
+        self.documents: list[Document] = []
+        self.errors: list[FileError] = []
+        self.notices: list[Notice] = []
+        self.damaged: set[str] = set()
+
+    def of_kind(self, *kinds: str) -> list[Document]:
+        """The documents of these kinds, in the order in which they were read."""
+        return [document for document in self.documents if document.kind in kinds]
+
+
+def load_files(paths: Iterable[str], stdin: BinaryIO | None = None, seen: set[str] | None = None) -> Loaded:
+    """Reads files, folders (recursively, ``*.yaml *.yml *.json``, nothing hidden) and ``-`` for standard input.
+
+    A file that was read before (``seen``, shared between calls, gets the real paths) is not read again. An object of
+    our kinds with a field of a wrong type, or one that stands twice, is an error and no document.
+    """
+    loaded = Loaded()
+    seen = set() if seen is None else seen
+    for path in paths:
+        if path == "-":
+            if "-" not in seen:
+                seen.add("-")
+                _read_text("-", _read_limited(stdin or sys.stdin.buffer), loaded, True)
+            continue
+        if Path(path).is_dir():
+            before = len(loaded.documents), len(loaded.errors)
+            for file in _walk(path, loaded):
+                _read_file(file, loaded, seen, False)
+            if before == (len(loaded.documents), len(loaded.errors)):
+                loaded.notices.append(Notice(path, "no object that is read here stands in the files of this folder"))
+        else:
+            _read_file(path, loaded, seen, True)
+    _refuse_duplicates(loaded)
+    return loaded
+
+
+def load_text(text: bytes, file: str) -> Loaded:
+    """The same for a text that was read already; ``file`` is what errors call it."""
+    loaded = Loaded()
+    _read_text(file, text, loaded, True)
+    _refuse_duplicates(loaded)
+    return loaded
+
+
+def join(first: Loaded, second: Loaded) -> list[FileError]:
+    """Errors for objects of ``second`` that stand in ``first`` too; they are taken out of ``second``.
+
+    A TrainJob of ``second`` (state) simply gives way: a dump of a cluster holds the job that is about to be changed.
+    """
+    errors: list[FileError] = []
+    known = {document.key: document for document in first.documents if document.name}
+    kept: list[Document] = []
+    for document in second.documents:
+        other = known.get(document.key)
+        if other is None:
+            kept.append(document)
+        elif document.kind != "TrainJob":
+            errors.append(_twice(document, other))
+    second.documents = kept
+    return errors
+
+
+def _walk(folder: str, loaded: Loaded) -> Iterator[str]:
+    """Files of a folder in a fixed order. Links to folders are not followed: they may lead around in circles."""
+
+    def unreadable(error: OSError) -> None:
+        loaded.errors.append(FileError(str(error.filename or folder), None, None, _reason(error)))
+
+    for where, folders, files in os.walk(folder, onerror=unreadable):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        for name in sorted(files):
+            if not name.startswith(".") and name.lower().endswith(SUFFIXES):
+                yield os.path.join(where, name)  # noqa: PTH118 - keeps the path as the user began it
+
+
+def _read_file(path: str, loaded: Loaded, seen: set[str], named: bool) -> None:
+    real = os.path.realpath(path)
+    if real in seen:
+        return
+    seen.add(real)
+    try:
+        with Path(path).open("rb") as stream:
+            data = _read_limited(stream)
+    except (OSError, ValueError) as error:
+        loaded.errors.append(FileError(path, None, None, _reason(error)))
+        loaded.damaged.update(STATE_KINDS)
+        return
+    _read_text(path, data, loaded, named)
+
+
+def _reason(error: OSError | ValueError) -> str:
+    text = getattr(error, "strerror", None) or str(error)
+    return "no such file or folder" if isinstance(error, FileNotFoundError) else text[:1].lower() + text[1:]
+
+
+def _read_limited(stream: BinaryIO) -> bytes:
+    return stream.read(MAX_FILE + 1)
+
+
+def _read_text(file: str, data: bytes, loaded: Loaded, named: bool) -> None:
+    """One text. ``named``: the user named this file, so that what is wrong in it counts whatever stands there."""
+    documents = len(loaded.documents)
+    errors = len(loaded.errors)
+    if len(data) > MAX_FILE:
+        loaded.errors.append(
+            FileError(file, None, None, f"the file is larger than {MAX_FILE // 2**20} MiB: split it into several files")
+        )
+        loaded.damaged.update(STATE_KINDS)
+        return
+    try:
+        data = decode(data)
+    except TextError as error:
+        # Among the files of a folder that are none of ours a broken one is no concern of ours.
+        if named or _kinds_in(data):
+            loaded.errors.append(FileError(file, error.line, error.field, error.message))
+            loaded.damaged.update(_kinds_in(data) or STATE_KINDS)
+        return
+    if not named and not _kinds_in(data):
+        return
+    others: dict[str, None] = {}
+    empty = True
+    for piece in split(data):
+        index = 0
+        try:
+            for line, value in parse(piece):
+                if value is not None:
+                    empty = False
+                    _take(file, piece, index, line, value, loaded, others)
+                index += 1
+        except TextError as error:
+            empty = False
+            kinds = _kinds_in(piece.data)
+            if named or kinds:
+                loaded.errors.append(FileError(file, error.line, error.field, error.message))
+                loaded.damaged.update(kinds)
+            continue
+    if not named or len(loaded.documents) > documents or len(loaded.errors) > errors:
+        return
+    if empty:
+        loaded.notices.append(Notice(file, "the file is empty"))
+    else:
+        names = ", ".join(others) or "no Kubernetes object"
+        loaded.notices.append(Notice(file, f"nothing in it is read here: {names}"))
+
+
+def _kinds_in(data: bytes) -> list[str]:
+    """Kinds that we read and whose name stands somewhere in the text."""
+    return [kind for kind, word in _WORDS if word in data]
+
+
+def _take(file: str, piece: Piece, index: int, line: int, value: Any, loaded: Loaded, others: dict[str, None]) -> None:
+    """A document: a list is taken apart, what is not ours is left aside."""
+    if not isinstance(value, dict):
+        what = "a list" if isinstance(value, list) else "plain text" if isinstance(value, str) else "a single value"
+        loaded.errors.append(FileError(file, line, None, f"this is {what}, not a Kubernetes object"))
+        return
+    kind = value.get("kind")
+    if not isinstance(kind, str) or not kind:
+        others["an object without kind"] = None
+        return
+    items = value.get("items")
+    if kind.endswith("List") and "items" in value:
+        if items is not None and not isinstance(items, list):
+            loaded.errors.append(_at(piece, index, file, "items", "this is no list"))
+            return
+        of_list = {"apiVersion": value.get("apiVersion"), "kind": kind.removesuffix("List")}
+        for number, item in enumerate(items or ()):
+            if not isinstance(item, dict):
+                loaded.errors.append(_at(piece, index, file, f"items[{number}]", "this is not a Kubernetes object"))
+                continue
+            if kind != "List" and "kind" not in item:
+                item = {**of_list, **item}
+            _take_object(file, piece, index, line, number, item, loaded, others)
+        return
+    _take_object(file, piece, index, line, None, value, loaded, others)
+
+
+def _at(piece: Piece, index: int, file: str, field: str, message: str) -> FileError:
+    found = places(piece)
+    line = found[index].find(steps_of(field)) if index < len(found) else piece.line
+    return FileError(file, line, field, message)
+
+
+def _take_object(
+    file: str,
+    piece: Piece,
+    index: int,
+    line: int,
+    item: int | None,
+    obj: dict[str, Any],
+    loaded: Loaded,
+    others: dict[str, None],
+) -> None:
+    kind = obj.get("kind")
+    versions = _API_VERSIONS.get(kind) if isinstance(kind, str) else None
+    version = obj.get("apiVersion")
+    if versions is None or not isinstance(kind, str):
+        others[kind if isinstance(kind, str) and kind else "an object without kind"] = None
+        return
+    if version not in versions:
+        others[f"{kind} of apiVersion {version}"] = None
+        if kind in KINDS:
+            words = f'{kind} of apiVersion "{version}" is not read: "{versions[0]}" is' if version else None
+            if words is None:
+                fault = FileError(file, line, "apiVersion", f'absent: {kind} has apiVersion "{versions[0]}"')
+                loaded.errors.append(fault)
+            else:
+                loaded.notices.append(Notice(file, words))
+        return
+    document = Document(file, piece, index, line, item, obj)
+    faults = list(_faults(document))
+    for field, problem in faults:
+        steps = steps_of(field)
+        where = field_of(["items", item, *steps]) if item is not None else field
+        loaded.errors.append(FileError(file, document.line_of(field), where, problem))
+    if faults:
+        loaded.damaged.add(kind)
+    else:
+        loaded.documents.append(document)
+
+
+def _faults(document: Document) -> Iterator[tuple[str, str]]:
+    try:
+        check_shape(document.kind, document.object)
+    except MalformedObject as error:
+        yield error.field, error.problem
+        return
+    yield from check_limits(document.kind, document.object)
+
+
+def _refuse_duplicates(loaded: Loaded) -> None:
+    known: dict[tuple[str, str, str], Document] = {}
+    kept: list[Document] = []
+    for document in loaded.documents:
+        metadata = document.object.get("metadata")
+        if isinstance(metadata, dict) and metadata.get("name"):
+            other = known.setdefault(document.key, document)
+            if other is not document:
+                loaded.errors.append(_twice(document, other))
+                continue
+        kept.append(document)
+    loaded.documents = kept
+
+
+def _twice(document: Document, other: Document) -> FileError:
+    where = f' in namespace "{document.namespace}"' if document.namespace else ""
+    return FileError(
+        document.file,
+        document.line,
+        "metadata.name",
+        f'{document.kind} "{document.name}"{where} stands twice: also in {other.file}:{other.line}',
+    )
+
+
+# --- the view
+
+DirectoriesOf = Callable[["FileView", Raw], Iterable[tuple[str, str]]]
+"""The directories that a TrainJob writes to: pairs of claim and path on it."""
+
+
+class FileView:
+    """A ``ClusterView`` of what stands in files.
+
+    A kind of which no object at all is given is unknown; where some are given, one that is not among them is absent.
+    ``Store.put_runtime`` of ``store`` replaces a runtime, e.g. by its defaulted form.
+    """
+
+    def __init__(
+        self,
+        documents: Iterable[Document],
+        release: Release | None = None,
+        damaged: Iterable[str] = (),
+        policy: Policy | None = None,
+        directories_of: DirectoriesOf | None = None,
+    ) -> None:
+        self.store = Store()
+        self._release = release
+        self.policy = policy or Policy()
+        self._directories_of = directories_of or directories_of_trainjob
+        self._directories: dict[tuple[str, str], list[RunDirectory]] | None = None
+        given: set[str] = set()
+        for document in documents:
+            given.add(document.kind)
+            self.store.put(document.kind, document.object)
+        self.store.unknown.update((kind, f"no {kind} among the files") for kind in STATE_KINDS if kind not in given)
+        self.store.unknown.update(
+            (kind, f"a {kind} may stand in what could not be read of the files") for kind in damaged
+        )
+
+    def put_runtime(self, runtime: Runtime) -> None:
+        """Replaces a runtime, e.g. by its defaulted form."""
+        self.store.put_runtime(runtime)
+        self._directories = None
+
+    def claim(self, namespace: str, name: str) -> Claim | Gap:
+        return self.store.claim(namespace, name)
+
+    def volume(self, name: str) -> PersistentVolume | Gap:
+        return self.store.volume(name)
+
+    def available_volumes(self, storage_class: str) -> Sequence[PersistentVolume] | Gap:
+        return self.store.available_volumes(storage_class)
+
+    def storage_class(self, name: str) -> StorageClass | Gap:
+        return self.store.storage_class(name)
+
+    def default_storage_class(self) -> StorageClass | Gap:
+        return self.store.default_storage_class()
+
+    def namespace(self, name: str) -> Namespace | Gap:
+        return self.store.namespace(name)
+
+    def runtime(self, kind: str, namespace: str, name: str) -> Runtime | Gap:
+        return self.store.runtime(kind, namespace, name)
+
+    def snapshot(self, namespace: str, trainjob: str) -> Runtime | Gap:
+        return self.store.snapshot(namespace, trainjob)
+
+    def runs_of_runtime(self, kind: str, namespace: str, name: str) -> Sequence[Run] | Gap:
+        return self.store.runs_of_runtime(kind, namespace, name)
+
+    def directories(self, namespace: str, claim: str) -> Sequence[RunDirectory] | Gap:
+        """Builds the pods of all unfinished TrainJobs at the first call."""
+        if "TrainJob" in self.store.unknown:
+            return Gap.UNKNOWN
+        if self._directories is None:
+            # Set before it is filled: working out a job's directory may ask this view again.
+            index = self._directories = {}
+            for run, raw in self.store.unfinished():
+                for name, path in self._directories_of(self, raw):
+                    index.setdefault((run.namespace, name), []).append(RunDirectory(run, name, path))
+        return self._directories.get((namespace, claim), ())
+
+    def release(self) -> Release | None:
+        return self._release
+
+    def why_unknown(self, kind: str) -> str:
+        return self.store.why_unknown(kind)
+
+
+def directories_of_trainjob(view: FileView, trainjob: Raw) -> Iterator[tuple[str, str]]:
+    """Claim and path on it of every checkpoint directory of a TrainJob, as the engine works them out."""
+    # Only rules about other runs ask, and what they need is above them: imported when they do.
+    from webhook.decision import build_subject
+    from webhook.storage.on_claim import path_on_claim
+
+    run = parse_run(trainjob)
+    request = Request("CREATE", "TrainJob", run.namespace, run.name, trainjob)
+    subject = build_subject(request, view, view.policy, view.release() or infer_release(trainjob.get("spec")))
+    for checkpoint in subject.checkpoints:
+        claim, path = checkpoint.storage.claim_name, path_on_claim(checkpoint)
+        if claim is not None and path is not None:
+            yield claim, path

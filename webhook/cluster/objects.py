@@ -1,0 +1,227 @@
+"""Raw objects of the API -> the model's values. Odd or missing fields never raise: they count as not written.
+
+Both the files and the watch caches come through here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from webhook.model.cluster import Claim, Namespace, PersistentVolume, Run, Runtime, StorageClass
+from webhook.model.names import DEFAULT_CLASS
+from webhook.model.quantity import parse_quantity
+
+_BETA_CLASS: Final = "volume.beta.kubernetes.io/storage-class"
+_BETA_DEFAULT_CLASS: Final = "storageclass.beta.kubernetes.io/is-default-class"
+_ZONE_KEYS: Final = frozenset(
+    {
+        "topology.kubernetes.io/zone",
+        "failure-domain.beta.kubernetes.io/zone",
+        # the CSI drivers' own keys, which their provisioners write instead
+        "topology.ebs.csi.aws.com/zone",
+        "topology.gke.io/zone",
+        "topology.disk.csi.azure.com/zone",
+        "topology.cinder.csi.openstack.org/zone",
+    }
+)
+_ZONE_LABELS: Final = ("topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone")
+_SNAPSHOT_SUFFIX: Final = "-runtime-snapshot"
+_SNAPSHOT_KEY: Final = "runtime"
+_NOT_SOURCES: Final = frozenset(
+    {
+        "accessModes",
+        "capacity",
+        "claimRef",
+        "mountOptions",
+        "nodeAffinity",
+        "persistentVolumeReclaimPolicy",
+        "storageClassName",
+        "volumeAttributesClassName",
+        "volumeMode",
+    }
+)
+
+
+def parse_claim(raw: Mapping[str, Any]) -> Claim:
+    """A PersistentVolumeClaim."""
+    metadata, spec, status = _map(raw, "metadata"), _map(raw, "spec"), _map(raw, "status")
+    # The annotation wins over the field, as in the API server's own GetPersistentVolumeClaimClass.
+    beta = _map(metadata, "annotations").get(_BETA_CLASS)
+    storage_class = beta if isinstance(beta, str) else spec.get("storageClassName")
+    return Claim(
+        _text(metadata, "namespace") or "default",
+        _text(metadata, "name"),
+        _texts(spec, "accessModes"),
+        storage_class if isinstance(storage_class, str) else None,
+        _text(spec, "volumeName"),
+        _text(spec, "volumeMode") or "Filesystem",
+        _text(status, "phase"),
+        parse_quantity(_map(_map(spec, "resources"), "requests").get("storage")),
+        parse_quantity(_map(status, "capacity").get("storage")),
+        bool(metadata.get("deletionTimestamp")),
+        _strings(metadata, "labels"),
+    )
+
+
+def parse_volume(raw: Mapping[str, Any]) -> PersistentVolume:
+    """A PersistentVolume. Its source is the field of ``spec`` that is none of the others."""
+    metadata, spec = _map(raw, "metadata"), _map(raw, "spec")
+    source, settings = "", _NOTHING
+    for name, value in spec.items():
+        if name not in _NOT_SOURCES and isinstance(value, dict):
+            source, settings = name, value
+            break
+    beta = _map(metadata, "annotations").get(_BETA_CLASS)
+    terms = tuple(_maps(_map(_map(spec, "nodeAffinity"), "required"), "nodeSelectorTerms"))
+    labels = _strings(metadata, "labels")
+    claim = _map(spec, "claimRef")
+    return PersistentVolume(
+        _text(metadata, "name"),
+        _texts(spec, "accessModes"),
+        beta if isinstance(beta, str) else _text(spec, "storageClassName"),
+        source,
+        _text(settings, "driver") if source in ("csi", "flexVolume") else "",
+        settings.get("readOnly") is True,
+        _texts(spec, "mountOptions"),
+        terms,
+        _zones(terms, labels),
+        labels,
+        _text(_map(raw, "status"), "phase"),
+        (_text(claim, "namespace"), _text(claim, "name")) if _text(claim, "name") else None,
+        _text(spec, "volumeMode") or "Filesystem",
+        parse_quantity(_map(spec, "capacity").get("storage")),
+    )
+
+
+def parse_storage_class(raw: Mapping[str, Any]) -> StorageClass:
+    """A StorageClass."""
+    metadata = _map(raw, "metadata")
+    annotations = _map(metadata, "annotations")
+    zones: set[str] = set()
+    for term in _maps(raw, "allowedTopologies"):
+        here: set[str] = set()
+        for expression in _maps(term, "matchLabelExpressions"):
+            if expression.get("key") in _ZONE_KEYS:
+                here.update(_texts(expression, "values"))
+        if not here:
+            # a term that says nothing of zones allows all of them
+            zones = set()
+            break
+        zones |= here
+    return StorageClass(
+        _text(metadata, "name"),
+        _text(raw, "provisioner"),
+        "true" in (annotations.get(DEFAULT_CLASS), annotations.get(_BETA_DEFAULT_CLASS)),
+        _text(raw, "volumeBindingMode") or "Immediate",
+        _texts(raw, "mountOptions"),
+        _strings(raw, "parameters"),
+        frozenset(zones),
+    )
+
+
+def parse_namespace(raw: Mapping[str, Any]) -> Namespace:
+    """A Namespace."""
+    metadata = _map(raw, "metadata")
+    return Namespace(_text(metadata, "name"), _strings(metadata, "labels"), _strings(metadata, "annotations"))
+
+
+def parse_runtime(raw: Mapping[str, Any]) -> Runtime:
+    """A TrainingRuntime or ClusterTrainingRuntime; ``raw`` is kept, not copied."""
+    metadata = _map(raw, "metadata")
+    kind = _text(raw, "kind")
+    namespace = "" if kind == "ClusterTrainingRuntime" else _text(metadata, "namespace") or "default"
+    return Runtime(kind, namespace, _text(metadata, "name"), raw, {})
+
+
+def parse_run(raw: Mapping[str, Any]) -> Run:
+    """A TrainJob as other rules need it: its name (or generateName) and the runtime that it refers to."""
+    metadata, spec = _map(raw, "metadata"), _map(raw, "spec")
+    reference = _map(spec, "runtimeRef")
+    return Run(
+        _text(metadata, "namespace") or "default",
+        _text(metadata, "name") or _text(metadata, "generateName"),
+        _text(metadata, "uid"),
+        spec.get("suspend") is True,
+        _text(reference, "kind") or "ClusterTrainingRuntime",
+        _text(reference, "name"),
+    )
+
+
+def finished(raw: Mapping[str, Any]) -> bool:
+    """Whether a TrainJob is over: condition ``Complete`` or ``Failed`` is true."""
+    return any(
+        condition.get("type") in ("Complete", "Failed") and condition.get("status") == "True"
+        for condition in _maps(_map(raw, "status"), "conditions")
+    )
+
+
+def snapshot_text(raw: Mapping[str, Any]) -> tuple[str, str, str] | None:
+    """Namespace, TrainJob and YAML of the runtime, where a ConfigMap is Trainer 2.3's copy of a runtime; else None."""
+    metadata = _map(raw, "metadata")
+    name = _text(metadata, "name")
+    text = _text(_map(raw, "data"), _SNAPSHOT_KEY)
+    if not name.endswith(_SNAPSHOT_SUFFIX) or not text:
+        return None
+    return _text(metadata, "namespace") or "default", name.removesuffix(_SNAPSHOT_SUFFIX), text
+
+
+def created(raw: Mapping[str, Any]) -> str:
+    """``metadata.creationTimestamp``; RFC 3339 in UTC, so text order is time order."""
+    return _text(_map(raw, "metadata"), "creationTimestamp")
+
+
+# --- reading without trust
+
+_NOTHING: Final[Mapping[str, Any]] = {}
+
+
+def _map(raw: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    value = raw.get(key)
+    return value if isinstance(value, dict) else _NOTHING
+
+
+def _text(raw: Mapping[str, Any], key: str) -> str:
+    value = raw.get(key)
+    return value if isinstance(value, str) else ""
+
+
+def _texts(raw: Mapping[str, Any], key: str) -> tuple[str, ...]:
+    value = raw.get(key)
+    return tuple(item for item in value if isinstance(item, str)) if isinstance(value, list) else ()
+
+
+def _maps(raw: Mapping[str, Any], key: str) -> Iterator[Mapping[str, Any]]:
+    value = raw.get(key)
+    if isinstance(value, list):
+        for item in value:
+            if isinstance(item, dict):
+                yield item
+
+
+def _strings(raw: Mapping[str, Any], key: str) -> Mapping[str, str]:
+    value = _map(raw, key)
+    if all(isinstance(item, str) for item in value.values()):
+        return value
+    return {name: item for name, item in value.items() if isinstance(item, str)}
+
+
+def _zones(terms: tuple[Mapping[str, Any], ...], labels: Mapping[str, str]) -> frozenset[str]:
+    """Zones by node affinity: terms are alternatives, expressions of one term all hold. Else the zone label."""
+    zones: set[str] = set()
+    for term in terms:
+        here: set[str] | None = None
+        for expression in _maps(term, "matchExpressions"):
+            if expression.get("key") in _ZONE_KEYS and expression.get("operator") == "In":
+                values = set(_texts(expression, "values"))
+                here = values if here is None else here & values
+        if here is None:
+            zones = set()
+            break
+        zones |= here
+    if not zones and not terms:
+        for label in _ZONE_LABELS:
+            if labels.get(label):
+                # a regional disk carries its zones as a__b
+                return frozenset(labels[label].split("__"))
+    return frozenset(zones)

@@ -1,0 +1,580 @@
+"""The types of the fields that we read, for ``shape.check_shape`` alone, which imports this at its first call.
+
+Source: the CRDs of Trainer 2.0 to 2.3 and core/v1. Only types, and what all releases require of list items (their
+keys): everything else that the API server refuses, it says itself. A field that is absent or null is right. What no
+part of the engine reads is not listed, and what is not listed is not looked at.
+
+Annotations are evaluated at once here (no ``annotations`` future): msgspec resolving text costs twice the time.
+"""
+
+from typing import Annotated, Any
+
+from msgspec import Meta, Struct, field
+
+Int32 = Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)]
+Int64 = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
+Count = Annotated[int, Meta(ge=0, le=2**31 - 1)]
+Strings = dict[str, str | None]
+Quantities = dict[str, int | float | str | None]
+Anything = dict[str, Any]
+
+
+class Shape(Struct, rename="camel", gc=False):
+    """Made, and thrown away at once."""
+
+
+class Metadata(Shape):
+    name: str | None = None
+    generate_name: str | None = None
+    namespace: str | None = None
+    uid: str | None = None
+    labels: Strings | None = None
+    annotations: Strings | None = None
+    deletion_timestamp: str | None = None
+    creation_timestamp: str | None = None
+    resource_version: str | None = None
+    finalizers: list[str] | None = None
+
+
+class Reference(Shape):
+    name: str | None = None
+    key: str | None = None
+    kind: str | None = None
+    api_group: str | None = None
+    namespace: str | None = None
+    optional: bool | None = None
+
+
+class FieldRef(Shape):
+    field_path: str | None = None
+    api_version: str | None = None
+
+
+class EnvSource(Shape):
+    field_ref: FieldRef | None = None
+    config_map_key_ref: Reference | None = None
+    secret_key_ref: Reference | None = None
+    resource_field_ref: Anything | None = None
+    file_key_ref: Anything | None = None
+
+
+class Env(Shape):
+    name: str
+    value: str | None = None
+    value_from: EnvSource | None = None
+
+
+class EnvFrom(Shape):
+    prefix: str | None = None
+    config_map_ref: Reference | None = None
+    secret_ref: Reference | None = None
+
+
+class Mount(Shape):
+    name: str
+    mount_path: str
+    sub_path: str | None = None
+    sub_path_expr: str | None = None
+    read_only: bool | None = None
+    recursive_read_only: str | None = None
+    mount_propagation: str | None = None
+
+
+class Device(Shape):
+    name: str
+    device_path: str
+
+
+class Resources(Shape):
+    limits: Quantities | None = None
+    requests: Quantities | None = None
+    claims: list[Anything] | None = None
+
+
+class SecurityContext(Shape):
+    run_as_user: Int64 | None = None
+    run_as_group: Int64 | None = None
+    run_as_non_root: bool | None = None
+    read_only_root_filesystem: bool | None = None
+    privileged: bool | None = None
+    fs_group: Int64 | None = None
+    fs_group_change_policy: str | None = None
+    supplemental_groups: list[Int64] | None = None
+
+
+class Handler(Shape):
+    exec: Anything | None = None
+    http_get: Anything | None = None
+    sleep: Anything | None = None
+    tcp_socket: Anything | None = None
+
+
+class Lifecycle(Shape):
+    post_start: Handler | None = None
+    pre_stop: Handler | None = None
+    stop_signal: str | None = None
+
+
+class Container(Shape):
+    name: str
+    image: str | None = None
+    command: list[str] | None = None
+    args: list[str] | None = None
+    working_dir: str | None = None
+    env: list[Env] | None = None
+    env_from: list[EnvFrom] | None = None
+    volume_mounts: list[Mount] | None = None
+    volume_devices: list[Device] | None = None
+    resources: Resources | None = None
+    restart_policy: str | None = None
+    security_context: SecurityContext | None = None
+    lifecycle: Lifecycle | None = None
+    ports: list[Anything] | None = None
+    image_pull_policy: str | None = None
+    liveness_probe: Anything | None = None
+    readiness_probe: Anything | None = None
+    startup_probe: Anything | None = None
+
+
+class ClaimSpec(Shape):
+    access_modes: list[str] | None = None
+    storage_class_name: str | None = None
+    volume_name: str | None = None
+    volume_mode: str | None = None
+    resources: Resources | None = None
+    selector: Anything | None = None
+    data_source: Anything | None = None
+    data_source_ref: Anything | None = None
+
+
+class ClaimTemplate(Shape):
+    metadata: Metadata | None = None
+    spec: ClaimSpec | None = None
+
+
+class ClaimSource(Shape):
+    claim_name: str | None = None
+    read_only: bool | None = None
+
+
+class EmptyDir(Shape):
+    medium: str | None = None
+    size_limit: int | float | str | None = None
+
+
+class Ephemeral(Shape):
+    volume_claim_template: ClaimTemplate | None = None
+
+
+class Projected(Shape):
+    sources: list[Anything] | None = None
+
+
+class Source(Shape):
+    """Any other volume source: the fields that have one type wherever they stand."""
+
+    name: str | None = None
+    secret_name: str | None = None
+    optional: bool | None = None
+    items: list[Anything] | None = None
+    path: str | None = None
+    type: str | None = None
+    server: str | None = None
+    driver: str | None = None
+    read_only: bool | None = None
+    fs_type: str | None = None
+    volume_attributes: Strings | None = None
+    volume_handle: str | None = None
+    options: Strings | None = None
+    reference: str | None = None
+    pull_policy: str | None = None
+    repository: str | None = None
+    share_name: str | None = None
+    endpoints: str | None = None
+    monitors: list[str] | None = None
+
+
+class Volume(Shape):
+    name: str
+    persistent_volume_claim: ClaimSource | None = None
+    empty_dir: EmptyDir | None = None
+    config_map: Source | None = None
+    secret: Source | None = None
+    host_path: Source | None = None
+    ephemeral: Ephemeral | None = None
+    projected: Projected | None = None
+    downward_api: Source | None = field(default=None, name="downwardAPI")
+    csi: Source | None = None
+    nfs: Source | None = None
+    image: Source | None = None
+    git_repo: Source | None = None
+    iscsi: Source | None = None
+    fc: Source | None = None
+    rbd: Source | None = None
+    cephfs: Source | None = None
+    glusterfs: Source | None = None
+    azure_file: Source | None = None
+    azure_disk: Source | None = None
+    aws_elastic_block_store: Source | None = None
+    gce_persistent_disk: Source | None = None
+    cinder: Source | None = None
+    vsphere_volume: Source | None = None
+    flex_volume: Source | None = None
+    flocker: Source | None = None
+    quobyte: Source | None = None
+    portworx_volume: Source | None = None
+    photon_persistent_disk: Source | None = None
+    scale_io: Source | None = field(default=None, name="scaleIO")
+    storageos: Source | None = None
+
+
+class Expression(Shape):
+    key: str | None = None
+    operator: str | None = None
+    values: list[str] | None = None
+
+
+class Term(Shape):
+    match_expressions: list[Expression] | None = None
+    match_fields: list[Expression] | None = None
+
+
+class NodeSelector(Shape):
+    node_selector_terms: list[Term] | None = None
+
+
+class NodeAffinity(Shape):
+    required_during_scheduling_ignored_during_execution: NodeSelector | None = None
+    preferred_during_scheduling_ignored_during_execution: list[Anything] | None = None
+
+
+class Affinity(Shape):
+    node_affinity: NodeAffinity | None = None
+    pod_affinity: Anything | None = None
+    pod_anti_affinity: Anything | None = None
+
+
+class Toleration(Shape):
+    key: str | None = None
+    operator: str | None = None
+    value: str | None = None
+    effect: str | None = None
+    toleration_seconds: Int64 | None = None
+
+
+class Pod(Shape):
+    containers: list[Container] | None = None
+    init_containers: list[Container] | None = None
+    volumes: list[Volume] | None = None
+    restart_policy: str | None = None
+    termination_grace_period_seconds: Int64 | None = None
+    active_deadline_seconds: Int64 | None = None
+    security_context: SecurityContext | None = None
+    node_selector: Strings | None = None
+    affinity: Affinity | None = None
+    tolerations: list[Toleration] | None = None
+    scheduling_gates: list[Reference] | None = None
+    image_pull_secrets: list[Reference] | None = None
+    service_account_name: str | None = None
+    host_network: bool | None = None
+    share_process_namespace: bool | None = None
+    subdomain: str | None = None
+    priority_class_name: str | None = None
+    topology_spread_constraints: list[Anything] | None = None
+
+
+class PodTemplate(Shape):
+    metadata: Metadata | None = None
+    spec: Pod | None = None
+
+
+class ExitCodes(Shape):
+    container_name: str | None = None
+    operator: str | None = None
+    values: list[Int32] | None = None
+
+
+class Condition(Shape):
+    type: str | None = None
+    status: str | None = None
+    reason: str | None = None
+    message: str | None = None
+
+
+class PodFailureRule(Shape):
+    action: str | None = None
+    on_exit_codes: ExitCodes | None = None
+    on_pod_conditions: list[Condition] | None = None
+
+
+class PodFailurePolicy(Shape):
+    rules: list[PodFailureRule] | None = None
+
+
+class Job(Shape):
+    parallelism: Int32 | None = None
+    completions: Int32 | None = None
+    completion_mode: str | None = None
+    backoff_limit: Int32 | None = None
+    backoff_limit_per_index: Int32 | None = None
+    max_failed_indexes: Int32 | None = None
+    active_deadline_seconds: Int64 | None = None
+    ttl_seconds_after_finished: Int32 | None = None
+    pod_replacement_policy: str | None = None
+    managed_by: str | None = None
+    suspend: bool | None = None
+    pod_failure_policy: PodFailurePolicy | None = None
+    success_policy: Anything | None = None
+    template: PodTemplate | None = None
+
+
+class JobTemplate(Shape):
+    metadata: Metadata | None = None
+    spec: Job | None = None
+
+
+class DependsOn(Shape):
+    name: str | None = None
+    status: str | None = None
+
+
+class ReplicatedJob(Shape):
+    name: str
+    group_name: str | None = None
+    replicas: Int32 | None = None
+    template: JobTemplate | None = None
+    depends_on: list[DependsOn] | None = None
+
+
+class FailureRule(Shape):
+    name: str | None = None
+    action: str | None = None
+    target_replicated_jobs: list[str] | None = None
+    on_job_failure_reasons: list[str] | None = None
+    on_job_failure_message_patterns: list[str] | None = None
+
+
+class FailurePolicy(Shape):
+    max_restarts: Int32 | None = None
+    restart_strategy: str | None = None
+    rules: list[FailureRule] | None = None
+
+
+class Retention(Shape):
+    when_deleted: str | None = None
+
+
+class VolumeClaimPolicy(Shape):
+    templates: list[ClaimTemplate] | None = None
+    retention_policy: Retention | None = None
+
+
+class JobSetPart(Shape):
+    """What a JobSetSpec and a runtimePatch's part of one have in common."""
+
+    replicated_jobs: list[ReplicatedJob] | None = None
+
+
+class JobSet(JobSetPart):
+    failure_policy: FailurePolicy | None = None
+    success_policy: Anything | None = None
+    startup_policy: Anything | None = None
+    network: Anything | None = None
+    coordinator: Anything | None = None
+    managed_by: str | None = None
+    suspend: bool | None = None
+    ttl_seconds_after_finished: Int32 | None = None
+    volume_claim_policies: list[VolumeClaimPolicy] | None = None
+
+
+class JobSetTemplate(Shape):
+    metadata: Metadata | None = None
+    spec: JobSet | None = None
+
+
+class Elastic(Shape):
+    min_nodes: Int32 | None = None
+    max_nodes: Int32 | None = None
+    max_restarts: Int32 | None = None
+    metrics: list[Anything] | None = None
+
+
+class Torch(Shape):
+    num_proc_per_node: int | str | None = None
+    elastic_policy: Elastic | None = None
+
+
+class Mpi(Shape):
+    num_proc_per_node: Int32 | None = None
+    mpi_implementation: str | None = None
+    ssh_auth_mount_path: str | None = None
+    run_launcher_as_node: bool | None = None
+
+
+class Flux(Shape):
+    num_proc_per_node: Int32 | None = None
+
+
+class MlPolicy(Shape):
+    num_nodes: Count | None = None
+    torch: Torch | None = None
+    mpi: Mpi | None = None
+    flux: Flux | None = None
+    jax: Anything | None = None
+    xgboost: Anything | None = None
+
+
+class RuntimeSpec(Shape):
+    ml_policy: MlPolicy | None = None
+    pod_group_policy: Anything | None = None
+    template: JobSetTemplate | None = None
+
+
+class TypeMeta(Shape):
+    api_version: str | None = None
+    kind: str | None = None
+    metadata: Metadata | None = None
+
+
+class TrainingRuntime(TypeMeta):
+    spec: RuntimeSpec | None = None
+
+
+class Initializer(Shape):
+    storage_uri: str | None = None
+    env: list[Env] | None = None
+    secret_ref: Reference | None = None
+
+
+class Initializers(Shape):
+    dataset: Initializer | None = None
+    model: Initializer | None = None
+
+
+class Trainer(Shape):
+    image: str | None = None
+    command: list[str] | None = None
+    args: list[str] | None = None
+    env: list[Env] | None = None
+    num_nodes: Count | None = None
+    resources_per_node: Resources | None = None
+    num_proc_per_node: int | str | None = None
+
+
+class TargetJob(Shape):
+    name: str | None = None
+
+
+class PodSpecOverride(Pod, kw_only=True):
+    target_jobs: list[TargetJob] | None = None
+
+
+class PodTemplateOverride(Shape):
+    target_jobs: list[TargetJob] | None = None
+    metadata: Metadata | None = None
+    spec: Pod | None = None
+
+
+class PatchTemplate(Shape):
+    metadata: Metadata | None = None
+    spec: JobSetPart | None = None
+
+
+class PatchSpec(Shape):
+    template: PatchTemplate | None = None
+
+
+class RuntimePatch(Shape):
+    manager: str
+    time: str | None = None
+    training_runtime_spec: PatchSpec | None = None
+
+
+class TrainJobSpec(Shape):
+    runtime_ref: Reference | None = None
+    initializer: Initializers | None = None
+    trainer: Trainer | None = None
+    labels: Strings | None = None
+    annotations: Strings | None = None
+    pod_spec_overrides: list[PodSpecOverride] | None = None
+    pod_template_overrides: list[PodTemplateOverride] | None = None
+    runtime_patches: list[RuntimePatch] | None = None
+    suspend: bool | None = None
+    managed_by: str | None = None
+    active_deadline_seconds: Int64 | None = None
+
+
+class TrainJobStatus(Shape):
+    conditions: list[Condition] | None = None
+    jobs_status: list[Anything] | None = None
+
+
+class TrainJob(TypeMeta):
+    spec: TrainJobSpec | None = None
+    status: TrainJobStatus | None = None
+
+
+class ClaimStatus(Shape):
+    phase: str | None = None
+    capacity: Quantities | None = None
+
+
+class PersistentVolumeClaim(TypeMeta):
+    spec: ClaimSpec | None = None
+    status: ClaimStatus | None = None
+
+
+class RequiredAffinity(Shape):
+    required: NodeSelector | None = None
+
+
+class VolumeSpec(Shape):
+    access_modes: list[str] | None = None
+    capacity: Quantities | None = None
+    storage_class_name: str | None = None
+    volume_mode: str | None = None
+    mount_options: list[str] | None = None
+    claim_ref: Reference | None = None
+    node_affinity: RequiredAffinity | None = None
+    csi: Source | None = None
+    local: Source | None = None
+    host_path: Source | None = None
+    nfs: Source | None = None
+    flex_volume: Source | None = None
+
+
+class PersistentVolume(TypeMeta):
+    spec: VolumeSpec | None = None
+    status: ClaimStatus | None = None
+
+
+class TopologyTerm(Shape):
+    match_label_expressions: list[Expression] | None = None
+
+
+class StorageClass(TypeMeta):
+    provisioner: str | None = None
+    volume_binding_mode: str | None = None
+    mount_options: list[str] | None = None
+    parameters: Strings | None = None
+    allowed_topologies: list[TopologyTerm] | None = None
+
+
+class Namespace(TypeMeta):
+    pass
+
+
+class ConfigMap(TypeMeta):
+    data: Strings | None = None
+
+
+KINDS: dict[str, type[Shape]] = {
+    "TrainJob": TrainJob,
+    "TrainingRuntime": TrainingRuntime,
+    "ClusterTrainingRuntime": TrainingRuntime,
+    "PersistentVolumeClaim": PersistentVolumeClaim,
+    "PersistentVolume": PersistentVolume,
+    "StorageClass": StorageClass,
+    "Namespace": Namespace,
+    "ConfigMap": ConfigMap,
+}
