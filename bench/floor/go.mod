@@ -1,0 +1,3 @@
+module checkpoint-guard/bench/floor
+
+go 1.24

@@ -1,0 +1,234 @@
+"""The composition root: the one place that builds adapters and puts them together.
+
+``serve`` is what the command line calls. Libraries that only serving needs are imported here and below, and the
+kubernetes client only where a cluster is looked at.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import Struct
+
+from webhook.audit import AuditLog, DescriptorSink, FileSink, Sink
+from webhook.metrics import Metrics
+from webhook.model.cluster import (
+    Claim,
+    Gap,
+    Namespace,
+    PersistentVolume,
+    Run,
+    RunDirectory,
+    Runtime,
+    StorageClass,
+)
+from webhook.model.policy import Policy
+from webhook.model.release import Release, parse_release
+from webhook.server.admission import Admission, Default, FixedViews, Judge, Views
+from webhook.server.app import Front, State
+from webhook.server.gate import Gate
+from webhook.server.run import GuardServer, Job, build_server
+
+if TYPE_CHECKING:
+    from webhook.settings import Settings
+
+NO_CLUSTER: Final = "the server runs without a cluster"
+
+_log = logging.getLogger("ckptguard")
+
+
+class SettingsError(Exception):
+    """Settings that cannot be used; the text has one line for each fault."""
+
+
+class Cluster(Struct):
+    """What serving needs of a cluster: views, what fills them before the server is ready, what keeps them filled."""
+
+    views: Views
+    prepare: Job | None = None
+    background: Sequence[Job] = ()
+
+
+class NothingKnown:
+    """A ClusterView without a cluster: everything is unknown, so nothing is denied for what is not there."""
+
+    def claim(self, namespace: str, name: str) -> Claim | Gap:
+        return Gap.UNKNOWN
+
+    def volume(self, name: str) -> PersistentVolume | Gap:
+        return Gap.UNKNOWN
+
+    def available_volumes(self, storage_class: str) -> Sequence[PersistentVolume] | Gap:
+        return Gap.UNKNOWN
+
+    def storage_class(self, name: str) -> StorageClass | Gap:
+        return Gap.UNKNOWN
+
+    def default_storage_class(self) -> StorageClass | Gap:
+        return Gap.UNKNOWN
+
+    def namespace(self, name: str) -> Namespace | Gap:
+        return Gap.UNKNOWN
+
+    def runtime(self, kind: str, namespace: str, name: str) -> Runtime | Gap:
+        return Gap.UNKNOWN
+
+    def snapshot(self, namespace: str, trainjob: str) -> Runtime | Gap:
+        return Gap.UNKNOWN
+
+    def runs_of_runtime(self, kind: str, namespace: str, name: str) -> Sequence[Run] | Gap:
+        return Gap.UNKNOWN
+
+    def directories(self, namespace: str, claim: str) -> Sequence[RunDirectory] | Gap:
+        return Gap.UNKNOWN
+
+    def release(self) -> Release | None:
+        return None
+
+    def why_unknown(self, kind: str) -> str:
+        return NO_CLUSTER
+
+
+def serve(arguments: object) -> int:
+    """Serve until SIGTERM. ``arguments`` has the flags as attributes, None where one is not given.
+
+    Exit code 2: settings that cannot be used; 1: the server could not start or had to give up.
+    """
+    try:
+        settings = read_settings(vars(arguments))
+        logging.basicConfig(
+            stream=sys.stderr, level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s %(message)s"
+        )
+        server, close = assemble(settings)
+    except SettingsError as error:
+        sys.stderr.write("".join(f"error: {line}\n" for line in str(error).splitlines()))
+        return 2
+    try:
+        server.run()
+    finally:
+        close()
+    return 1 if server.failed or not server.started else 0
+
+
+def read_settings(flags: Mapping[str, Any]) -> Settings:
+    """Flags over environment over defaults. Raises SettingsError."""
+    from pydantic import ValidationError
+
+    from webhook.settings import Settings
+
+    given = {name: value for name, value in flags.items() if value is not None and name in Settings.model_fields}
+    try:
+        return Settings(**given)
+    except ValidationError as error:
+        raise SettingsError("\n".join(_words(fault) for fault in error.errors())) from None
+
+
+def assemble(settings: Settings) -> tuple[GuardServer, Callable[[], None]]:
+    """Settings -> a server that is ready to run, and what to call when it has stopped. Raises SettingsError."""
+    from webhook.decision import default_object, review_object
+
+    return assemble_with(settings, default_object, review_object)
+
+
+def assemble_with(settings: Settings, default: Default, judge: Judge) -> tuple[GuardServer, Callable[[], None]]:
+    """``assemble`` with the two functions of the engine given."""
+    from webhook.settings import parse_listen
+
+    release = _release(settings)
+    policy = build_policy(settings)
+    metrics = Metrics()
+    metrics.use_policy(policy.hash)
+    gate = Gate(settings.in_flight, settings.waiting)
+    state = State()
+    context, background = _tls(settings, metrics)
+    cluster = build_cluster(settings)
+    audit = AuditLog(_sinks(settings), metrics, settings.audit_queue)
+    admission = Admission(
+        default, judge, cluster.views, lambda: policy, audit, metrics, gate, release, settings.lookup_timeout
+    )
+    front = Front(admission, gate, state, metrics, settings.docs, settings.body_timeout)
+    host, port = parse_listen(settings.listen)
+    server = build_server(
+        front,
+        host,
+        port,
+        context,
+        settings.pre_stop_delay,
+        settings.drain_timeout,
+        cluster.prepare,
+        (*background, *cluster.background),
+    )
+    return server, audit.close
+
+
+def build_policy(settings: Settings) -> Policy:
+    """The policy file, or the built-in policy. Raises SettingsError."""
+    if settings.policy is None:
+        return Policy()
+    from webhook.cluster.policy import PolicyError, load_policy
+
+    try:
+        policy, notices = load_policy(str(settings.policy))
+    except PolicyError as error:
+        place = error.file if error.line is None else f"{error.file}:{error.line}"
+        field = "" if error.field is None else f"{error.field}: "
+        raise SettingsError(f"{place}: {field}{error.message}") from None
+    for notice in notices:
+        _log.warning("policy: %s", notice)
+    return policy
+
+
+def build_cluster(settings: Settings) -> Cluster:
+    """What is known of the cluster. The watch caches (webhook/cluster/watch.py) go here."""
+    if not settings.no_cluster:
+        _log.warning("this version does not watch a cluster yet: claims, classes and runtimes count as unknown")
+    return Cluster(FixedViews(NothingKnown()))
+
+
+def _release(settings: Settings) -> Release | None:
+    if settings.trainer is None:
+        return None
+    try:
+        return parse_release(settings.trainer)
+    except ValueError as error:
+        raise SettingsError(str(error)) from None
+
+
+def _tls(settings: Settings, metrics: Metrics) -> tuple[Any, tuple[Job, ...]]:
+    cert, key = settings.tls_cert, settings.tls_key
+    if cert is None or key is None:
+        return None, ()
+    import ssl
+
+    from webhook.server.tls import build_context, follow_pair
+
+    try:
+        context = build_context(cert, key)
+    except (OSError, ssl.SSLError) as error:
+        raise SettingsError(f"{cert}, {key}: no certificate and key that belong together: {error}") from None
+
+    def reloaded(well: bool) -> None:
+        metrics.tls_reloads["loaded" if well else "refused"].inc()
+
+    return context, (lambda: follow_pair(context, cert, key, reloaded),)
+
+
+def _sinks(settings: Settings) -> list[Sink]:
+    sinks: list[Sink] = []
+    if settings.audit_stdout:
+        sinks.append(DescriptorSink(1, "stdout"))
+    if settings.audit_file is not None:
+        try:
+            sinks.append(FileSink(settings.audit_file))
+        except OSError as error:
+            raise SettingsError(f"{settings.audit_file}: {error.strerror}") from None
+    return sinks
+
+
+def _words(fault: Any) -> str:
+    place = ".".join(str(part) for part in fault["loc"])
+    message = str(fault["msg"]).removeprefix("Value error, ")
+    return f"{place}: {message}" if place else message

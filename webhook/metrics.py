@@ -1,0 +1,232 @@
+"""All Prometheus names in one place.
+
+``METRICS`` is the catalogue that ``docs/metrics.md`` is generated from (``python -m webhook.metrics``). Labels are
+bounded: paths and codes that we answer, our three kinds, the ids of our rules. Children are bound beforehand, so that
+the hot path pays for no look-up by label.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Literal
+
+from msgspec import Struct
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
+from prometheus_client.gc_collector import GCCollector
+from prometheus_client.process_collector import ProcessCollector
+
+from webhook import __version__
+from webhook.model.names import KINDS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from webhook.model.finding import Judged
+
+MUTATE: Final = "/mutate"
+VALIDATE: Final = "/validate"
+CODES: Final = (200, 400, 405, 408, 413, 415, 503)
+BUCKETS: Final = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 1.0, 2.5)
+"""Seconds. A decision takes a tenth of a millisecond; one with live reads at most the look-up budget of 2 s."""
+
+
+class Metric(Struct, frozen=True):
+    """One row of the catalogue."""
+
+    name: str
+    kind: Literal["counter", "gauge", "histogram"]
+    labels: tuple[str, ...]
+    help: str
+
+
+METRICS: Final = (
+    Metric(
+        "ckptguard_webhook_requests_total",
+        "counter",
+        ("webhook", "code"),
+        "Admission requests answered, by path and HTTP code.",
+    ),
+    Metric(
+        "ckptguard_webhook_requests_in_flight",
+        "gauge",
+        (),
+        "Admission requests whose answer is not out yet.",
+    ),
+    Metric(
+        "ckptguard_webhook_latency_seconds",
+        "histogram",
+        ("webhook",),
+        "Time from the last byte of a request to its answer.",
+    ),
+    Metric(
+        "ckptguard_decisions_total",
+        "counter",
+        ("kind", "operation", "verdict"),
+        "Verdicts of /validate; dry-runs count too.",
+    ),
+    Metric(
+        "ckptguard_findings_total",
+        "counter",
+        ("rule", "severity"),
+        "Findings of /validate, by rule and by the severity that counted.",
+    ),
+    Metric(
+        "ckptguard_patches_total",
+        "counter",
+        ("kind", "operation"),
+        "Answers of /mutate that changed the object.",
+    ),
+    Metric(
+        "ckptguard_broken_total",
+        "counter",
+        ("part",),
+        "Rules and defaults of ours that raised; the object was let through with a warning. Alert on any.",
+    ),
+    Metric(
+        "ckptguard_lookups_total",
+        "counter",
+        ("result",),
+        "Live reads that a request waited for: answered, late (what was missing counted as unknown) or failed.",
+    ),
+    Metric(
+        "ckptguard_audit_lines_total",
+        "counter",
+        ("sink",),
+        "Audit lines written.",
+    ),
+    Metric(
+        "ckptguard_audit_lines_lost_total",
+        "counter",
+        ("sink",),
+        "Audit lines lost because the sink was stalled or failed. Alert on any.",
+    ),
+    Metric(
+        "ckptguard_audit_queue_length",
+        "gauge",
+        ("sink",),
+        "Audit lines that wait for the sink.",
+    ),
+    Metric(
+        "ckptguard_tls_reloads_total",
+        "counter",
+        ("result",),
+        "Reloads of the serving certificate: loaded, or refused (the old pair stays in use).",
+    ),
+    Metric(
+        "ckptguard_policy_info",
+        "gauge",
+        ("hash",),
+        "1 for the policy in use.",
+    ),
+    Metric(
+        "ckptguard_build_info",
+        "gauge",
+        ("version",),
+        "1 for the version that runs.",
+    ),
+)
+_BY_NAME: Final = {metric.name: metric for metric in METRICS}
+
+
+class Metrics:
+    """The process's metrics on a registry of their own."""
+
+    def __init__(self, process: bool = True) -> None:
+        disable_created_metrics()  # a second series for every counter, which nothing reads
+        self.registry = CollectorRegistry(auto_describe=False)
+        if process:
+            ProcessCollector(registry=self.registry)
+            GCCollector(registry=self.registry)
+        requests = self._counter("ckptguard_webhook_requests_total")
+        latency = self._histogram("ckptguard_webhook_latency_seconds")
+        self.requests = {
+            (path, code): requests.labels(path, str(code)) for path in (MUTATE, VALIDATE) for code in CODES
+        }
+        self.latency = {path: latency.labels(path) for path in (MUTATE, VALIDATE)}
+        self._in_flight = self._gauge("ckptguard_webhook_requests_in_flight")
+        decisions = self._counter("ckptguard_decisions_total")
+        patches = self._counter("ckptguard_patches_total")
+        self.decisions = {
+            (kind, operation, verdict): decisions.labels(kind, operation, verdict)
+            for kind in KINDS
+            for operation in ("CREATE", "UPDATE")
+            for verdict in ("allow", "warn", "deny")
+        }
+        self.patches = {
+            (kind, operation): patches.labels(kind, operation) for kind in KINDS for operation in ("CREATE", "UPDATE")
+        }
+        self._findings = self._counter("ckptguard_findings_total")
+        self._finding: dict[tuple[str, str], Counter] = {}
+        self._broken = self._counter("ckptguard_broken_total")
+        lookups = self._counter("ckptguard_lookups_total")
+        self.lookups = {result: lookups.labels(result) for result in ("answered", "late", "failed")}
+        self._audit = self._counter("ckptguard_audit_lines_total")
+        self._lost = self._counter("ckptguard_audit_lines_lost_total")
+        self._waiting = self._gauge("ckptguard_audit_queue_length")
+        reloads = self._counter("ckptguard_tls_reloads_total")
+        self.tls_reloads = {result: reloads.labels(result) for result in ("loaded", "refused")}
+        self._policy = self._gauge("ckptguard_policy_info")
+        self._gauge("ckptguard_build_info").labels(__version__).set(1)
+
+    def found(self, findings: Iterable[Judged]) -> None:
+        """Count the findings of one verdict."""
+        for finding in findings:
+            key = (finding.rule, finding.severity.value)
+            child = self._finding.get(key)
+            if child is None:
+                child = self._finding[key] = self._findings.labels(*key)
+            child.inc()
+
+    def broke(self, parts: Iterable[str]) -> None:
+        """Count rules and defaults that raised."""
+        for part in parts:
+            self._broken.labels(part).inc()
+
+    def watch_in_flight(self, count: Callable[[], float]) -> None:
+        """Read the number of requests in flight when scraped."""
+        self._in_flight.set_function(count)
+
+    def audit_sink(self, sink: str, waiting: Callable[[], float]) -> tuple[Counter, Counter]:
+        """Counters of lines written and lines lost for one sink, whose queue is read when scraped."""
+        self._waiting.labels(sink).set_function(waiting)
+        return self._audit.labels(sink), self._lost.labels(sink)
+
+    def use_policy(self, policy_hash: str) -> None:
+        """Name the policy in use."""
+        self._policy.clear()
+        self._policy.labels(policy_hash).set(1)
+
+    def _counter(self, name: str) -> Counter:
+        metric = _BY_NAME[name]
+        return Counter(name, metric.help, metric.labels, registry=self.registry)
+
+    def _gauge(self, name: str) -> Gauge:
+        metric = _BY_NAME[name]
+        return Gauge(name, metric.help, metric.labels, registry=self.registry)
+
+    def _histogram(self, name: str) -> Histogram:
+        metric = _BY_NAME[name]
+        return Histogram(name, metric.help, metric.labels, registry=self.registry, buckets=BUCKETS)
+
+
+def catalogue() -> str:
+    """``docs/metrics.md``."""
+    lines = [
+        "# Metrics",
+        "",
+        "<!-- Generated by `python -m webhook.metrics > docs/metrics.md`; a test compares. -->",
+        "",
+        "`GET /metrics` in Prometheus' text format, on the port of the webhook. Beside these there are the usual",
+        "`process_*` and `python_gc_*`. Every label is bounded: paths and codes that the server answers, our three",
+        "kinds, the ids of our rules. No label holds a namespace, a user or a name.",
+        "",
+        "| name | type | labels | meaning |",
+        "|---|---|---|---|",
+    ]
+    for metric in METRICS:
+        labels = ", ".join(f"`{label}`" for label in metric.labels)
+        lines.append(f"| `{metric.name}` | {metric.kind} | {labels} | {metric.help} |")
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    print(catalogue(), end="")  # noqa: T201

@@ -1,0 +1,1 @@
+"""AdmissionReviews over HTTPS: bytes in, the engine's decision, bytes out."""

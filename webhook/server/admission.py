@@ -1,0 +1,211 @@
+"""What happens between the bytes of a review and the bytes of its answer. Knows no HTTP.
+
+``Admission.answer`` answers at once, unless a live read of the cluster has to be waited for: then it is a coroutine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from time import perf_counter
+from typing import TYPE_CHECKING, Final, Protocol
+
+from webhook.audit import AuditLog, decision_record, patch_record
+from webhook.metrics import MUTATE, Metrics
+from webhook.model.cluster import ClusterView
+from webhook.model.policy import Policy
+from webhook.model.release import Release
+from webhook.model.request import Request
+from webhook.model.verdict import Decision, Defaulted
+from webhook.server.envelope import NotAReview, Review, allow, broken, error_line, judged, parse_review, patched
+
+if TYPE_CHECKING:
+    from webhook.server.gate import Gate
+
+Answer = tuple[int, bytes]
+"""HTTP code and JSON body."""
+Default = Callable[[Request, ClusterView, Policy, Release | None], Defaulted]
+Judge = Callable[[Request, ClusterView, Policy, Release | None], Decision]
+
+LOOKUP_SECONDS: Final = 2.0
+
+_log = logging.getLogger("ckptguard.server")
+
+
+class Views(Protocol):
+    """Where a request gets its view of the cluster."""
+
+    def at_once(self, request: Request) -> ClusterView | None:
+        """The view, or None where something has to be read from the cluster first."""
+        ...
+
+    async def read(self, request: Request) -> ClusterView:
+        """Read what is missing. Cancelled when the time budget is used up; may raise."""
+        ...
+
+    def without(self, request: Request) -> ClusterView:
+        """The view in which what could not be read in time is ``Gap.UNKNOWN``."""
+        ...
+
+
+class FixedViews:
+    """The same view for every request: what ``--no-cluster`` and tests use."""
+
+    def __init__(self, view: ClusterView) -> None:
+        self._view = view
+
+    def at_once(self, request: Request) -> ClusterView | None:
+        return self._view
+
+    async def read(self, request: Request) -> ClusterView:
+        return self._view
+
+    def without(self, request: Request) -> ClusterView:
+        return self._view
+
+
+class Admission:
+    """Decides, logs, counts. The two functions of the engine come in as arguments."""
+
+    def __init__(
+        self,
+        default: Default,
+        judge: Judge,
+        views: Views,
+        policy: Callable[[], Policy],
+        audit: AuditLog,
+        metrics: Metrics,
+        gate: Gate,
+        release: Release | None = None,
+        lookup_seconds: float = LOOKUP_SECONDS,
+    ) -> None:
+        self._default = default
+        self._judge = judge
+        self._views = views
+        self._policy = policy
+        self._audit = audit
+        self._metrics = metrics
+        self._gate = gate
+        self._release = release
+        self._lookup_seconds = lookup_seconds
+
+    def answer(self, webhook: str, body: bytes, trace: str = "") -> Answer | Coroutine[None, None, Answer]:
+        """``webhook`` is ``/mutate`` or ``/validate``, ``trace`` a W3C traceparent. Never raises."""
+        started = perf_counter()
+        try:
+            review = parse_review(body)
+        except NotAReview as fault:
+            return self.refuse(webhook, 400, str(fault))
+        except Exception as error:  # what no test has found; the caller has to get an answer all the same
+            _log.error("reading a review failed with %s", type(error).__name__, exc_info=error)
+            return self.refuse(webhook, 400, "the body could not be read")
+        request = review.request
+        if request is None:
+            return self._pass(webhook, review, started, trace)
+        try:
+            view = self._views.at_once(request)
+        except Exception as error:
+            return self._guarded(webhook, request, error, started)
+        if view is None:
+            return self._after_reading(webhook, request, started, trace)
+        return self._decide(webhook, request, view, started, trace)
+
+    def refuse(self, webhook: str, code: int, message: str) -> Answer:
+        """An answer without a review: counted, one line of JSON."""
+        self._metrics.requests[webhook, code].inc()
+        return code, error_line(message)
+
+    async def _after_reading(self, webhook: str, request: Request, started: float, trace: str) -> Answer:
+        lookups = self._metrics.lookups
+        try:
+            async with asyncio.timeout(self._lookup_seconds), self._gate.turn:
+                view = await self._views.read(request)
+            lookups["answered"].inc()
+        except TimeoutError:
+            lookups["late"].inc()
+            view = self._views.without(request)
+        except Exception as error:
+            lookups["failed"].inc()
+            _log.warning("a look-up failed with %s: %s", type(error).__name__, error)
+            view = self._views.without(request)
+        return self._decide(webhook, request, view, started, trace)
+
+    def _decide(self, webhook: str, request: Request, view: ClusterView, started: float, trace: str) -> Answer:
+        try:
+            policy = self._policy()
+            metrics = self._metrics
+            if webhook == MUTATE:
+                defaulted = self._default(request, view, policy, self._release)
+                answer = patched(request.uid, defaulted, policy.hash)
+                if defaulted.patch:
+                    metrics.patches[request.kind, request.operation].inc()
+                if defaulted.broken:
+                    metrics.broke(defaulted.broken)
+                elapsed = perf_counter() - started
+                self._audit.write(patch_record(request, defaulted, _generated(request), elapsed, policy.hash, trace))
+            else:
+                decision = self._judge(request, view, policy, self._release)
+                answer = judged(request.uid, decision, f"{request.kind}/{request.name}")
+                metrics.decisions[request.kind, request.operation, decision.verdict].inc()
+                if decision.findings:
+                    metrics.found(decision.findings)
+                if decision.broken:
+                    metrics.broke(decision.broken)
+                elapsed = perf_counter() - started
+                self._audit.write(decision_record(request, decision, _generated(request), elapsed, trace))
+        except Exception as error:
+            return self._guarded(webhook, request, error, started)
+        metrics.requests[webhook, 200].inc()
+        metrics.latency[webhook].observe(elapsed)
+        return 200, answer
+
+    def _pass(self, webhook: str, review: Review, started: float, trace: str) -> Answer:
+        """Nothing to decide, or an object that cannot be read: through it goes."""
+        metrics = self._metrics
+        metrics.requests[webhook, 200].inc()
+        if review.malformed is None or review.about is None:
+            metrics.latency[webhook].observe(perf_counter() - started)
+            return 200, allow(review.uid)
+        policy = self._policy()
+        request = review.about
+        decision = Decision("allow", (review.malformed,), policy_hash=policy.hash)
+        answer = judged(review.uid, decision, f"{request.kind}/{request.name}")
+        elapsed = perf_counter() - started
+        metrics.latency[webhook].observe(elapsed)
+        if webhook == MUTATE:
+            told = Defaulted((), {}, decision.findings)
+            self._audit.write(patch_record(request, told, False, elapsed, policy.hash, trace))
+        else:
+            metrics.decisions[request.kind, request.operation, "allow"].inc()
+            metrics.found(decision.findings)
+            self._audit.write(decision_record(request, decision, False, elapsed, trace))
+        return 200, answer
+
+    def _guarded(self, webhook: str, request: Request, error: Exception, started: float) -> Answer:
+        """The last resort: whatever went wrong in us, the object goes through, with a warning."""
+        metrics = self._metrics
+        _log.error("%s failed on %s with %s", webhook, request.uid, type(error).__name__, exc_info=error)
+        metrics.broke(("server",))
+        finding = broken(request, error)
+        told = Defaulted((), {}, (finding,))
+        answer = patched(request.uid, told, "")
+        metrics.requests[webhook, 200].inc()
+        elapsed = perf_counter() - started
+        metrics.latency[webhook].observe(elapsed)
+        try:
+            if webhook == MUTATE:
+                self._audit.write(patch_record(request, told, False, elapsed, "", ""))
+            else:
+                decision = Decision("warn", (finding,), broken=("server",))
+                metrics.decisions[request.kind, request.operation, "warn"].inc()
+                metrics.found(decision.findings)
+                self._audit.write(decision_record(request, decision, False, elapsed, ""))
+        except Exception as again:
+            _log.error("the audit line of %s failed with %s", request.uid, type(again).__name__)
+        return 200, answer
+
+
+def _generated(request: Request) -> bool:
+    """Whether the name is a generateName: the API server has not made a name of it yet."""
+    return not (request.object.get("metadata") or {}).get("name")

@@ -1,0 +1,333 @@
+"""The fast lane: an admission request that is as plain as the API server's is answered without an ASGI cycle.
+
+An ASGI cycle (scope, task, event, three awaits) costs about as much as a whole decision. So the protocol looks at each
+request first: one of the two paths, POST, HTTP/1.1, JSON, a content length within the limit and no header that changes
+how the message is framed. Such a request is framed, decided and answered here. Everything else, down to the first odd
+byte in a header, goes to uvicorn's own protocol and ``Front``, which give the same answers (a test compares them).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Coroutine
+from typing import Any, Final
+
+from msgspec import Struct
+from uvicorn.config import Config
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.server import ServerState
+
+from webhook.metrics import MUTATE, VALIDATE
+from webhook.server.admission import Answer
+from webhook.server.app import Front, checked_trace, is_json
+from webhook.server.envelope import BODY_LIMIT, error_line
+from webhook.server.gate import RETRY_SECONDS
+
+_STARTS: Final = (b"POST /mutate", b"POST /validate")
+_HEAD_LIMIT: Final = 8192
+# RFC 9112: a token, a colon with nothing before it, a value on one line without control characters.
+_LINES: Final = re.compile(rb"(?:[!#$%&'*+\-.^_`|~0-9A-Za-z]+:[^\x00-\x08\x0a-\x1f\x7f]*\r\n)+")
+_QUERY: Final = re.compile(rb"[!-\"$-~]*")
+_REASONS: Final = {
+    200: b"200 OK",
+    400: b"400 Bad Request",
+    408: b"408 Request Timeout",
+    503: b"503 Service Unavailable",
+}
+_HEADS_KEPT: Final = 512
+
+
+class Head(Struct, frozen=True):
+    """What counts of a plain request's head."""
+
+    webhook: str
+    length: int
+    trace: str
+
+
+_heads: dict[bytes, Head] = {}
+
+
+def parse_head(head: bytes) -> Head | None:
+    """Request line and header lines, the last CRLF included, -> Head; None where the request is not a plain one."""
+    line, _, rest = head.partition(b"\r\n")
+    method, _, target = line.partition(b" ")
+    target, _, version = target.partition(b" ")
+    path, mark, query = target.partition(b"?")
+    if method != b"POST" or version != b"HTTP/1.1" or (mark and _QUERY.fullmatch(query) is None):
+        return None
+    if path == b"/mutate":
+        webhook = MUTATE
+    elif path == b"/validate":
+        webhook = VALIDATE
+    else:
+        return None
+    if _LINES.fullmatch(rest) is None:
+        return None
+    length = -1
+    kind = b""
+    trace = ""
+    host = False
+    for field in rest[:-2].split(b"\r\n"):
+        name, _, value = field.partition(b":")
+        name = name.lower()
+        value = value.strip(b" \t")
+        if name == b"content-length":
+            if length >= 0 or not value.isdigit() or len(value) > 8:
+                return None
+            length = int(value)
+        elif name == b"content-type":
+            kind = value
+        elif name == b"traceparent":
+            trace = checked_trace(value)
+        elif name == b"host":
+            host = True
+        elif name in _FRAMING:
+            return None
+    if not host or not 0 < length <= BODY_LIMIT or not is_json(kind):
+        return None
+    return Head(webhook, length, trace)
+
+
+_FRAMING: Final = frozenset(
+    (b"transfer-encoding", b"expect", b"connection", b"upgrade", b"te", b"trailer", b"keep-alive", b"proxy-connection")
+)
+
+
+class AdmissionProtocol(HttpToolsProtocol):
+    """uvicorn's protocol with the fast lane in front. ``front`` is set by ``protocol_for``.
+
+    A connection is in one of three states: between requests or with uvicorn (``_head`` and ``_task`` None), receiving a
+    body (``_head``), waiting for the cluster (``_task``). What arrives while one waits is kept for later.
+    """
+
+    front: Front
+    _dated: tuple[list[tuple[bytes, bytes]], bytes] = ([], b"")
+
+    def __init__(
+        self,
+        config: Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        super().__init__(config, server_state, app_state, _loop)
+        self._last = 0.0
+        self._head: Head | None = None
+        self._body: list[bytes] = []
+        self._missing = 0
+        self._body_timer: asyncio.TimerHandle | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._later: list[bytes] = []
+        self._leaving = False
+        self._between = True
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._rest()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._head is not None:
+            self._end_body()
+            self.front.gate.leave()
+        self._later.clear()
+        if self.timeout_keep_alive_task is not None:
+            self.timeout_keep_alive_task.cancel()
+            self.timeout_keep_alive_task = None
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        while data:
+            if self._head is not None:
+                data = self._more_body(data)
+            elif self._task is not None:
+                self._later.append(data)
+                return
+            elif self.transport.is_closing():
+                return
+            else:
+                rest = self._begin(data) if self._is_plain(data) else None
+                if rest is None:
+                    self._hand_over(data)
+                    return
+                data = rest
+
+    def _is_plain(self, data: bytes) -> bool:
+        return (
+            self._between
+            and data.startswith(_STARTS)
+            and (self.cycle is None or self.cycle.response_complete)
+            and not self.flow.write_paused
+        )
+
+    def _hand_over(self, data: bytes) -> None:
+        """To uvicorn's own parser."""
+        super().data_received(data)
+        if (
+            self.timeout_keep_alive_task is None
+            and (self.cycle is None or self.cycle.response_complete)
+            and not self.transport.is_closing()
+        ):
+            self._rest()  # a head that never ends must not keep the connection for ever
+
+    # httptools calls these: between them the parser holds part of a request, which must not be jumped over.
+    def on_message_begin(self) -> None:
+        self._between = False
+        super().on_message_begin()
+
+    def on_message_complete(self) -> None:
+        self._between = True
+        super().on_message_complete()
+
+    def shutdown(self) -> None:
+        """Leave after the answer that is being worked on; at once where there is none."""
+        if self._head is not None or self._task is not None:
+            self._leaving = True
+        else:
+            super().shutdown()
+
+    def timeout_keep_alive_handler(self) -> None:
+        """Close a connection that has been idle; one that was busy meanwhile gets the rest of its time."""
+        self.timeout_keep_alive_task = None
+        if self._head is not None or self._task is not None:
+            return
+        left = self._last + self.timeout_keep_alive - self.loop.time()
+        if left > 0.01:
+            self.timeout_keep_alive_task = self.loop.call_later(left, self.timeout_keep_alive_handler)
+        else:
+            super().timeout_keep_alive_handler()
+
+    def send_400_response(self, msg: str) -> None:
+        """What is not HTTP gets one line of JSON too."""
+        body = error_line(msg.rstrip(".").lower())
+        self.transport.write(self._response(400, body, True))
+        self.transport.close()
+
+    def _begin(self, data: bytes) -> bytes | None:
+        """Take the request that ``data`` starts with -> what comes behind it; None where it is not for this lane."""
+        end = data.find(b"\r\n\r\n", 0, _HEAD_LIMIT)
+        if end < 0:
+            return None
+        end += 2
+        text = data[:end]
+        head = _heads.get(text)
+        if head is None:
+            head = parse_head(text)
+            if head is None:
+                return None
+            if not head.trace:
+                if len(_heads) >= _HEADS_KEPT:
+                    _heads.clear()
+                _heads[text] = head
+        gate = self.front.gate
+        if not gate.enter():
+            return None
+        start = end + 2
+        stop = start + head.length
+        if stop <= len(data):
+            self._decide(head, data[start:stop])
+            return data[stop:]
+        if not gate.hold(head.length):
+            gate.leave()
+            return None
+        self._head = head
+        self._body = [data[start:]]
+        self._missing = stop - len(data)
+        self._body_timer = self.loop.call_later(self.front.body_seconds, self._body_late)
+        return b""
+
+    def _more_body(self, data: bytes) -> bytes:
+        """Add to the body that is being received; what comes behind it."""
+        head, missing = self._head, self._missing
+        self._missing = missing - len(data)
+        if head is None or self._missing > 0:
+            self._body.append(data)
+            return b""
+        self._body.append(data[:missing])
+        body = b"".join(self._body)
+        self._end_body()
+        self._decide(head, body)
+        return data[missing:]
+
+    def _end_body(self) -> None:
+        if self._head is not None:
+            self.front.gate.drop(self._head.length)
+        self._head = None
+        self._body = []
+        self._missing = 0
+        if self._body_timer is not None:
+            self._body_timer.cancel()
+            self._body_timer = None
+
+    def _body_late(self) -> None:
+        head = self._head
+        if head is None:
+            return
+        self._end_body()
+        message = f"the body did not arrive within {self.front.body_seconds:g} s"
+        self._leaving = True
+        self._write(self.front.admission.refuse(head.webhook, 408, message))
+
+    def _decide(self, head: Head, body: bytes) -> None:
+        answer = self.front.admission.answer(head.webhook, body, head.trace)
+        if isinstance(answer, tuple):
+            self._write(answer)
+        else:
+            self.flow.pause_reading()
+            self._task = self.loop.create_task(self._wait(answer))
+            self.tasks.add(self._task)
+            self._task.add_done_callback(self.tasks.discard)
+
+    async def _wait(self, answer: Coroutine[None, None, Answer]) -> None:
+        try:
+            done = await answer
+        except BaseException:  # the server gives up on whatever is left
+            self._task = None
+            self.front.gate.leave()
+            self.transport.close()
+            raise
+        self._task = None
+        self._write(done)
+        self.flow.resume_reading()
+        rest = b"".join(self._later)
+        self._later.clear()
+        self.data_received(rest)
+
+    def _write(self, answer: Answer) -> None:
+        """The answer goes out; the request is over."""
+        self.front.gate.leave()
+        self.server_state.total_requests += 1
+        if self.transport.is_closing():
+            return
+        code, body = answer
+        close = self._leaving or self.front.state.draining
+        self.transport.write(self._response(code, body, close))
+        if close:
+            self.transport.close()
+        else:
+            self._rest()
+
+    def _rest(self) -> None:
+        """From now on the connection is idle. The timer is set once and looks at ``_last`` when it fires."""
+        self._last = self.loop.time()
+        if self.timeout_keep_alive_task is None:
+            self.timeout_keep_alive_task = self.loop.call_later(
+                self.timeout_keep_alive, self.timeout_keep_alive_handler
+            )
+
+    def _response(self, code: int, body: bytes, close: bool) -> bytes:
+        defaults, dated = self._dated
+        if defaults is not self.server_state.default_headers:
+            defaults = self.server_state.default_headers  # uvicorn makes a new list once a second, with the date
+            dated = b"".join(b"%s: %s\r\n" % header for header in defaults) + b"content-type: application/json\r\n"
+            AdmissionProtocol._dated = (defaults, dated)
+        extra = b"connection: close\r\n" if close else b""
+        if code == 503:
+            extra += b"retry-after: %d\r\n" % RETRY_SECONDS
+        return b"HTTP/1.1 %s\r\n%s%scontent-length: %d\r\n\r\n%s" % (_REASONS[code], dated, extra, len(body), body)
+
+
+def protocol_for(front: Front) -> type[AdmissionProtocol]:
+    """The protocol class that serves ``front``."""
+    return type("FrontProtocol", (AdmissionProtocol,), {"front": front})
