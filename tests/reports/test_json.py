@@ -1,0 +1,84 @@
+"""The JSON of product.md, section 5, to the letter."""
+
+from __future__ import annotations
+
+import json
+
+from tests.reports.reviews import NASTY, REVIEW
+from webhook.reports.json import encode, render
+from webhook.reports.review import Review
+
+
+def test_every_field_of_the_contract_and_no_other() -> None:
+    document = json.loads(render(REVIEW))
+    assert document == {
+        "results": [
+            {
+                "kind": "TrainJob",
+                "namespace": "team",
+                "name": "bad",
+                "operation": "CREATE",
+                "file": "jobs/a b.yaml",
+                "line": 3,
+                "verdict": "deny",
+                "findings": [
+                    {
+                        "rule": "ephemeral-checkpoint",
+                        "severity": "deny",
+                        "at": "spec.trainer.env[0]",
+                        "problem": NASTY,
+                        "why": "the run starts again at step 0",
+                        "fix": "- name: ckpt\n  persistentVolumeClaim:\n    claimName: train-ckpt\n",
+                    },
+                    {
+                        "rule": "short-grace",
+                        "severity": "warn",
+                        "at": "TrainingRuntime/r spec.template",
+                        "problem": "terminationGracePeriodSeconds is 30",
+                        "why": "no time to flush",
+                        "fix": "terminationGracePeriodSeconds: 60",
+                    },
+                    {
+                        "rule": "unresolved-directory",
+                        "severity": "audit",
+                        "at": "spec.x",
+                        "problem": "from a Secret",
+                        "why": "unknown",
+                        "fix": "none",
+                    },
+                ],
+                "patch": [{"op": "add", "path": "/spec/x", "value": {"z": 1}}],
+                "facts": {
+                    "nodes": 2,
+                    "directory": "/ckpt/run",
+                    "volume": "ckpt",
+                    "claim": None,
+                    "storage": "ephemeral",
+                },
+            },
+            {
+                "kind": "ClusterTrainingRuntime",
+                "namespace": "",
+                "name": "torch",
+                "operation": "UPDATE",
+                "file": "-",
+                "line": 1,
+                "verdict": "allow",
+                "findings": [],
+                "patch": [],
+                "facts": {"nodes": None, "directory": None, "volume": None, "claim": None, "storage": None},
+            },
+        ],
+        "errors": [
+            {"file": "/abs/broken.yaml", "line": 7, "field": "spec.a", "message": 'key "a" stands twice'},
+            {"file": None, "line": None, "field": None, "message": "nothing to review"},
+        ],
+    }
+
+
+def test_nothing_reviewed_is_still_a_document() -> None:
+    assert json.loads(render(Review())) == {"results": [], "errors": []}
+
+
+def test_what_json_can_hardly_say() -> None:
+    assert json.loads(encode({"a": 2**80, "b": "\ud800"})) == {"a": 2**80, "b": "\ud800"}

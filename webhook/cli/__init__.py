@@ -1,0 +1,133 @@
+"""The command line: ``ckptguard COMMAND ...``.
+
+A command is a module with ``configure(parser)`` and ``run(arguments) -> exit code``, and one line in ``COMMANDS``. Only
+the module of the command that was asked for is imported, since the start-up time of ``review`` is part of its contract.
+Other distributions add commands through the entry point group ``checkpoint_guard.commands``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from typing import Any, Final
+
+COMMANDS: Final[dict[str, tuple[str, str]]] = {
+    "review": ("webhook.cli.review", "judge TrainJobs and runtimes from files: would they come back?"),
+    "pods": ("webhook.cli.pods", "show the pods that Trainer will build, each part with its origin"),
+    "rules": ("webhook.cli.rules", "the catalogue of rules, or one rule's page"),
+    "serve": ("webhook.cli.serve", "run the admission webhook"),
+}
+"""Name -> module and one line of help. Add a command here."""
+
+GROUP: Final = "checkpoint_guard.commands"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code. Never a traceback: an error of ours is one line and exit code 2."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+    try:
+        return _run(arguments)
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        _let_go()
+        return 2
+    except Exception as error:
+        sys.stderr.write(_bug(error))
+        return 2
+
+
+def _run(arguments: list[str]) -> int:
+    name = arguments[0] if arguments else ""
+    if name in COMMANDS or (name and not name.startswith("-")):
+        command, summary = _find(name)
+        if command is not None:
+            parser = argparse.ArgumentParser(prog=f"{_prog()} {name}", description=summary, allow_abbrev=False)
+            command.configure(parser)
+            return int(command.run(parser.parse_args(arguments[1:])))
+        from webhook.model.nearest import nearest
+
+        close = nearest(name, COMMANDS)[0]
+        sys.stderr.write(f'error: unknown command "{name}"; nearest: {close}; see {_prog()} --help\n')
+        return 2
+    parser = _overview()
+    parser.parse_args(arguments)
+    parser.print_help(sys.stderr)
+    return 2
+
+
+def _find(name: str) -> tuple[Any, str]:
+    if name in COMMANDS:
+        from importlib import import_module
+
+        module, summary = COMMANDS[name]
+        return import_module(module), summary
+    for entry in _elsewhere():
+        if entry.name == name:
+            command = entry.load()
+            return command, _summary(command)
+    return None, ""
+
+
+def _elsewhere() -> Any:
+    """Commands of other distributions."""
+    from importlib.metadata import entry_points
+
+    return entry_points(group=GROUP)
+
+
+def _overview() -> argparse.ArgumentParser:
+    """The parser of the bare ``ckptguard``: help and version."""
+    import webhook
+
+    commands = {name: summary for name, (_, summary) in COMMANDS.items()}
+    for entry in _elsewhere():
+        commands.setdefault(entry.name, _summary(entry.load()))
+    width = max(len(name) for name in commands)
+    parser = argparse.ArgumentParser(
+        prog=_prog(),
+        usage="%(prog)s COMMAND ...",
+        description="Would this Kubeflow TrainJob come back from where it stopped?",
+        epilog="commands:\n"
+        + "\n".join(f"  {name:<{width}}  {summary}" for name, summary in commands.items())
+        + f"\n\n{_prog()} COMMAND --help says more.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=f"ckptguard {webhook.__version__}")
+    return parser
+
+
+def _summary(command: Any) -> str:
+    """The first line of what a command says about itself."""
+    return (command.__doc__ or "").strip().partition("\n")[0]
+
+
+def _prog() -> str:
+    """The name to print: kubectl runs ``kubectl-ckptguard`` as ``kubectl ckptguard``."""
+    called = sys.argv[0].replace("\\", "/").rpartition("/")[2]
+    return "kubectl ckptguard" if called.startswith("kubectl-") else "ckptguard"
+
+
+def _bug(error: Exception) -> str:
+    """One line that names the fault and its place in our own code."""
+    trace = error.__traceback__
+    place = ""
+    while trace is not None:
+        code = trace.tb_frame.f_code
+        if "webhook" in code.co_filename:
+            place = f" in {code.co_filename.rpartition('webhook')[2].lstrip('/')} line {trace.tb_lineno}"
+        trace = trace.tb_next
+    what = " ".join(f"{type(error).__name__}: {error}".split())
+    return f"error: a fault of ckptguard itself, not of your files ({what[:300]}{place}): report it with the command\n"
+
+
+def _let_go() -> None:
+    """The reader of our output has gone: nothing more is written, not even at exit."""
+    import os
+
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

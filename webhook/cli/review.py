@@ -1,0 +1,150 @@
+"""``ckptguard review``: what the API server would be told about each object, without one.
+
+Each object is first filled in, as ``/mutate`` does, then judged as it would be stored, as ``/validate`` does. Runtimes
+of FILE are filled in before any TrainJob is judged; those of ``--state`` count as stored.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from functools import partial
+
+from webhook.cli.inputs import NO_CLUSTER, Inputs, add_flags, fault_of, load_policy_file, runtime_of
+from webhook.cli.output import coloured, complain, write, write_text
+from webhook.cluster.files import Document, load_files
+from webhook.decision import default_object, review_object
+from webhook.model.finding import Judged, Severity
+from webhook.model.names import KINDS, RUNTIME_KINDS
+from webhook.model.policy import Policy
+from webhook.model.request import Request
+from webhook.model.verdict import Defaulted
+from webhook.reports.review import Fault, Place, Review, Reviewed
+
+_WEIGHT = {Severity.DENY: 0, Severity.WARN: 1, Severity.AUDIT: 2}
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """The flags of ``review``."""
+    add_flags(parser, ("text", "json", "junit", "sarif"))
+    parser.add_argument("--old", metavar="FILE", help="the objects as they are now: those found in FILE are updates")
+    parser.add_argument("--policy", metavar="FILE", help="the policy file")
+    parser.epilog = "exit code: 0 allowed, 1 denied, 2 could not review"
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """0 allowed, 1 denied, 2 could not review."""
+    if arguments.live:
+        complain([NO_CLUSTER])
+        return 2
+    review = review_files(arguments)
+    _print(review, arguments.output)
+    return review.exit_code()
+
+
+def review_files(arguments: argparse.Namespace) -> Review:
+    """Read, fill in, judge."""
+    faults: list[Fault] = []
+    notices: list[str] = []
+    policy = load_policy_file(arguments.policy, faults, notices)
+    if policy is None:
+        return Review(faults=tuple(faults))
+    inputs = Inputs(arguments.files, arguments.state, arguments.trainer)
+    nothing = inputs.nothing(arguments.files)
+    faults.extend(inputs.faults if nothing is None else (nothing,))
+    notices.extend(inputs.notices)
+    old: dict[tuple[str, str, str], Document] = {}
+    if arguments.old is not None:
+        before = load_files([arguments.old])
+        faults.extend(fault_of(error) for error in before.errors)
+        named = (document for document in before.of_kind(*KINDS) if document.object["metadata"].get("name"))
+        old = {document.key: document for document in named}
+    # Runtimes first: a TrainJob of FILE is built from them as they will be stored.
+    requests = {id(document): _request(document, old.get(document.key)) for document in inputs.documents}
+    filled: dict[int, Defaulted] = {}
+    for document in inputs.documents:
+        if document.kind in RUNTIME_KINDS:
+            done = default_object(requests[id(document)], inputs.view, policy, inputs.release(document))
+            filled[id(document)] = done
+            if done.patch:
+                inputs.view.put_runtime(runtime_of(document, done.object))
+    results = tuple(
+        _reviewed(document, requests[id(document)], filled.get(id(document)), inputs, policy)
+        for document in inputs.documents
+    )
+    return Review(results, tuple(faults), tuple(notices))
+
+
+def _request(document: Document, old: Document | None) -> Request:
+    return Request(
+        operation="CREATE" if old is None else "UPDATE",
+        kind=document.kind,
+        namespace=document.namespace,
+        name=document.name,
+        object=document.object,
+        old=None if old is None else old.object,
+    )
+
+
+def _reviewed(
+    document: Document, request: Request, filled: Defaulted | None, inputs: Inputs, policy: Policy
+) -> Reviewed:
+    """The result for one object; ``filled`` is what ``default_object`` already said of it."""
+    release = inputs.release(document)
+    if filled is None:
+        filled = default_object(request, inputs.view, policy, release)
+    stored = Request(request.operation, request.kind, request.namespace, request.name, filled.object, request.old)
+    decision = review_object(stored, inputs.view, policy, release)
+    findings = decision.findings
+    verdict = decision.verdict
+    if filled.findings:
+        findings = _joined(findings, filled.findings)
+        if verdict == "allow" and any(finding.severity is Severity.WARN for finding in findings):
+            verdict = "warn"
+    return Reviewed(
+        kind=request.kind,
+        namespace=request.namespace,
+        name=request.name,
+        operation=request.operation,
+        at=Place(document.file, document.line),
+        verdict=verdict,
+        findings=findings,
+        facts=decision.facts,
+        patch=filled.patch,
+        before=request.object,
+        after=filled.object,
+        locate=partial(inputs.locate, document),
+    )
+
+
+def _joined(judged: tuple[Judged, ...], filling: tuple[Judged, ...]) -> tuple[Judged, ...]:
+    """The findings of both questions, each once, by severity."""
+    more = [finding for finding in filling if finding not in judged]
+    return tuple(sorted((*judged, *more), key=lambda finding: _WEIGHT[finding.severity]))
+
+
+def _print(review: Review, output: str) -> None:
+    if output == "json":
+        from webhook.reports.json import render as as_json
+
+        write_text(as_json(review))
+    elif output == "junit":
+        from webhook.reports.junit import render as as_junit
+
+        write_text(as_junit(review))
+    elif output == "sarif":
+        from webhook.reports.sarif import render as as_sarif
+
+        write_text(as_sarif(review))
+    else:
+        from webhook.reports.text import fault_line, notice_line, render
+
+        colour = coloured(sys.stderr)
+        complain(
+            [
+                *(notice_line(notice, colour) for notice in review.notices),
+                *(fault_line(fault, colour) for fault in review.faults),
+            ]
+        )
+        if review.results:
+            write(render(review, coloured(sys.stdout)))

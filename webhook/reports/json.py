@@ -1,0 +1,69 @@
+"""A review for programs: the JSON of product.md, section 5."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from webhook.message import place
+from webhook.model.finding import Judged
+from webhook.reports.review import Fault, Review, Reviewed
+
+
+def render(review: Review) -> str:
+    """One JSON document, indented by two, with a newline at its end."""
+    return encode(
+        {
+            "results": [_result(result) for result in review.results],
+            "errors": [error(fault) for fault in review.faults],
+        }
+    )
+
+
+def encode(document: Any) -> str:
+    """Any JSON value as text; what JSON cannot say (a lone surrogate, NaN) is written as the standard library does."""
+    import orjson
+
+    try:
+        return orjson.dumps(document, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE).decode()
+    except (TypeError, ValueError):  # a lone surrogate, an integer beyond 64 bits
+        import json
+
+        return json.dumps(document, indent=2, default=str) + "\n"
+
+
+def error(fault: Fault) -> dict[str, Any]:
+    """One entry of ``errors``; null where a part is not known."""
+    return {"file": fault.file, "line": fault.line, "field": fault.field, "message": fault.message}
+
+
+def _result(result: Reviewed) -> dict[str, Any]:
+    facts = result.facts
+    return {
+        "kind": result.kind,
+        "namespace": result.namespace,
+        "name": result.name,
+        "operation": result.operation,
+        "file": result.at.file,
+        "line": result.at.line,
+        "verdict": result.verdict,
+        "findings": [_finding(finding, result.label) for finding in result.findings],
+        "patch": [dict(edit) for edit in result.patch],
+        "facts": {
+            "nodes": facts.nodes,
+            "directory": facts.directory,
+            "volume": facts.volume,
+            "claim": facts.claim,
+            "storage": facts.storage,
+        },
+    }
+
+
+def _finding(finding: Judged, own: str) -> dict[str, str]:
+    return {
+        "rule": finding.rule,
+        "severity": finding.severity.value,
+        "at": place(finding, own),
+        "problem": finding.problem,
+        "why": finding.why,
+        "fix": finding.fix,
+    }
