@@ -3,6 +3,7 @@
 from webhook.storage.claims import binding_candidates, class_of, describe, hostnames
 from webhook.storage.instead import claim_instead, modes_needed, new_claim
 from webhook.storage.kinds import classify
+from webhook.storage.on_claim import path_on_claim
 from webhook.storage.reach import inline_reach, provisioner_reach
 from webhook.storage.sources import SOURCES, source_of
 from webhook.storage.uses import Use, claim_uses, volume_uses
@@ -20,6 +21,7 @@ __all__ = [
     "inline_reach",
     "modes_needed",
     "new_claim",
+    "path_on_claim",
     "provisioner_reach",
     "source_of",
     "volume_uses",

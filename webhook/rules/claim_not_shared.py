@@ -1,0 +1,107 @@
+"""More than one training pod mounts what one node alone can mount.
+
+Reads: access modes of every claim of the training pods, inline disks, the number of pods (over all jobs that train).
+Silent when: one pod has it; the claim is absent (missing-claim) or unknown; all mount a ReadOnlyMany claim read-only.
+All pods pinned to one hostname, or a volume that offers more than its claim asks for: warned about, not denied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from webhook.model.cluster import Claim, PersistentVolume
+from webhook.model.finding import Finding, Severity
+from webhook.model.pod import EffectiveJob, Raw, StorageKind
+from webhook.model.rule import Rule
+from webhook.model.size import format_bytes
+from webhook.model.subject import Subject
+from webhook.storage import Use, claim_instead, new_claim, volume_uses
+
+_HOSTNAME = "kubernetes.io/hostname"
+
+
+def check(subject: Subject) -> Iterator[Finding]:
+    if subject.effective is None or subject.effective.training_pods < 2:
+        return
+    for use in volume_uses(subject):
+        if use.pods < 2:
+            continue
+        claim = use.claim
+        if isinstance(claim, Claim):
+            if not claim.access_modes or "ReadWriteMany" in claim.access_modes:
+                continue
+            if use.read_only and "ReadOnlyMany" in claim.access_modes:
+                continue
+            what, name = f'claim "{claim.name}" with accessModes {claim.modes_text()}', claim.name
+        elif use.storage.kind is StorageKind.ONE_NODE and not use.read_only:
+            what, name = f"{use.storage.fact}, a disk that one node mounts", use.name
+        else:
+            continue
+        yield Finding(
+            at=use.origin(),
+            problem=f"{use.pods} training pods mount {what}",
+            fix=_fix(subject, use),
+            at_most=Severity.WARN if _may_work(use) else use.at_most,
+            job=use.job,
+            container=use.container,
+            subject=name,
+        )
+
+
+def _may_work(use: Use) -> bool:
+    if isinstance(use.claim, Claim) and "ReadWriteOncePod" in use.claim.access_modes:
+        return False
+    volume = use.storage.volume
+    if isinstance(volume, PersistentVolume) and "ReadWriteMany" in volume.access_modes:
+        return True
+    hosts = {_hostname(job) for job in use.jobs}
+    return len(hosts) == 1 and None not in hosts
+
+
+def _hostname(job: EffectiveJob) -> str | None:
+    """The one node that all pods of the job are pinned to; None where there is a choice."""
+    pinned = (job.pod.get("nodeSelector") or {}).get(_HOSTNAME) or job.pod.get("nodeName")
+    if pinned:
+        return str(pinned)
+    affinity = (job.pod.get("affinity") or {}).get("nodeAffinity") or {}
+    terms = (affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or {}).get("nodeSelectorTerms") or ()
+    hosts = {_only_host(term) for term in terms}
+    return hosts.pop() if len(hosts) == 1 else None
+
+
+def _only_host(term: Raw) -> str | None:
+    for expression in [*(term.get("matchExpressions") or ()), *(term.get("matchFields") or ())]:
+        values = expression.get("values") or []
+        if (
+            expression.get("key") in (_HOSTNAME, "metadata.name")
+            and expression.get("operator") == "In"
+            and len(values) == 1
+        ):
+            return str(values[0])
+    return None
+
+
+def _fix(subject: Subject, use: Use) -> str:
+    if not isinstance(use.claim, Claim) and use.checkpoint is not None:
+        return claim_instead(subject, use.checkpoint)
+    claim = use.claim
+    if not isinstance(claim, Claim):
+        text = new_claim(subject.namespace, f"{use.name}-shared", ["ReadWriteMany"], "<size>")
+        return f"{text}\n# then persistentVolumeClaim: {{claimName: {use.name}-shared}} in this volume"
+    size = format_bytes(claim.request) if claim.request else "<size>"
+    if use.template:
+        return f'accessModes: ["ReadWriteMany"]\n# in the volumeClaimPolicies template "{use.name}"'
+    text = new_claim(subject.namespace, f"{claim.name}-shared", ["ReadWriteMany"], size)
+    return (
+        f"{text}\n# then claimName: {claim.name}-shared in this volume, since a claim keeps its modes; "
+        "or train with one pod: spec.trainer.numNodes: 1"
+    )
+
+
+RULE = Rule(
+    id="claim-not-shared",
+    severity=Severity.DENY,
+    why="pods on other nodes cannot mount it, so the run hangs before it can resume",
+    check=check,
+    on_runtime=Severity.WARN,
+)

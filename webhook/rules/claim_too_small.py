@@ -1,0 +1,113 @@
+"""The claim under the directory cannot hold the checkpoints.
+
+Reads: annotation checkpoint-size, else model-params and the policy's table; the claim's capacity, else its request.
+How many copies the program keeps is not read yet: one kept and one being written are taken, since no run needs less.
+Silent when: no annotation says a size, or the claim is absent, unknown, or large enough.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from webhook.model.cluster import Claim, PersistentVolume, Runtime
+from webhook.model.finding import Finding, Origin, Severity
+from webhook.model.names import CHECKPOINT_SIZE, MODEL_PARAMS
+from webhook.model.policy import CheckpointSize
+from webhook.model.rule import Rule
+from webhook.model.size import format_bytes, parse_bytes, parse_count
+from webhook.model.subject import Subject
+from webhook.storage import Use, claim_uses
+
+KEPT = 1
+"""Copies that a program keeps at least."""
+
+
+def check(subject: Subject) -> Iterator[Finding]:
+    written = _annotated(subject)
+    if written is None:
+        return
+    owner, key, text = written
+    size = parse_bytes(text) if key == CHECKPOINT_SIZE else _size_of(parse_count(text), subject.policy.checkpoint_sizes)
+    if size is None or size <= 0:
+        example = "80Gi" if key == CHECKPOINT_SIZE else "7B"
+        yield Finding(
+            at=Origin(owner, f'metadata.annotations["{key}"]', f"annotation {key}"),
+            problem=f'annotation "{key}" is "{text}", which is no {"size" if key == CHECKPOINT_SIZE else "number"}',
+            fix=f'{key}: "{example}"',
+            why="whether the claim can hold the checkpoints was not checked",
+            subject=key,
+        )
+        return
+    need = size * (KEPT + 1)
+    for use in claim_uses(subject):
+        claim = use.claim
+        if use.checkpoint is None or not isinstance(claim, Claim):
+            continue
+        has = _capacity(use, claim)
+        if has is None or has >= need:
+            continue
+        yield Finding(
+            at=use.origin(),
+            problem=(
+                f'claim "{claim.name}" has {format_bytes(has)}, checkpoints of {format_bytes(size)} '
+                f"need {format_bytes(need)} at least"
+            ),
+            fix=_fix(subject, use, claim, format_bytes(need)),
+            at_most=use.at_most,
+            job=use.job,
+            container=use.container,
+            subject=claim.name,
+        )
+
+
+def _annotated(subject: Subject) -> tuple[str, str, str] | None:
+    """The owner, key and text of the annotation that counts: the object's own before its runtime's."""
+    places: list[tuple[str, Mapping[str, Any]]] = [(subject.label, subject.request.object)]
+    if isinstance(subject.runtime, Runtime) and subject.is_trainjob:
+        places.append((subject.runtime.label, subject.runtime.raw))
+    for owner, raw in places:
+        annotations = (raw.get("metadata") or {}).get("annotations") or {}
+        for key in (CHECKPOINT_SIZE, MODEL_PARAMS):
+            if annotations.get(key):
+                return owner, key, str(annotations[key])
+    return None
+
+
+def _size_of(params: int | None, table: tuple[CheckpointSize, ...]) -> int | None:
+    """The first row that is large enough; beyond the table in proportion, since optimizer state grows so."""
+    rows = sorted(
+        (up_to, size) for row in table if (up_to := parse_count(row.up_to_params)) and (size := parse_bytes(row.size))
+    )
+    if params is None or not rows:
+        return None
+    for up_to, size in rows:
+        if params <= up_to:
+            return size
+    up_to, size = rows[-1]
+    return size * params // up_to
+
+
+def _capacity(use: Use, claim: Claim) -> int | None:
+    if isinstance(use.storage.volume, PersistentVolume) and use.storage.volume.capacity is not None:
+        return use.storage.volume.capacity
+    return claim.capacity if claim.bound and claim.capacity is not None else claim.request
+
+
+def _fix(subject: Subject, use: Use, claim: Claim, need: str) -> str:
+    if use.template:
+        return f'resources: {{requests: {{storage: {need}}}}}\n# in the volumeClaimPolicies template "{use.name}"'
+    patch = f'{{"spec":{{"resources":{{"requests":{{"storage":"{need}"}}}}}}}}'
+    return (
+        f"kubectl patch pvc {claim.name} -n {subject.namespace} --type merge -p '{patch}'\n"
+        "# works where the class has allowVolumeExpansion: true; else create a claim of that size"
+    )
+
+
+RULE = Rule(
+    id="claim-too-small",
+    severity=Severity.WARN,
+    why="the disk fills up while a checkpoint is written, which kills the run and leaves a torn checkpoint",
+    check=check,
+    on_runtime=Severity.WARN,
+)

@@ -1,0 +1,47 @@
+"""The checkpoint directory is gone with the pod.
+
+Reads: the volume under the directory of every container that trains.
+Silent when: no directory is known; the volume outlives the pod or is unknown; a runtime alone has no mount there, since
+a TrainJob may bring it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from webhook.model.finding import Finding, Severity
+from webhook.model.pod import StorageKind
+from webhook.model.rule import Rule
+from webhook.model.subject import Subject
+from webhook.storage import claim_instead
+
+
+def check(subject: Subject) -> Iterator[Finding]:
+    for checkpoint in subject.checkpoints:
+        storage = checkpoint.storage
+        if storage.kind is not StorageKind.EPHEMERAL:
+            continue
+        if storage.source == "" and not subject.is_trainjob:
+            continue
+        gone = "which is gone with the pod" if not storage.warn_only else "which most likely is gone with the pod"
+        fix = claim_instead(subject, checkpoint)
+        if storage.source == "csi":
+            fix += "\n# or, if the driver keeps the data, have it listed in the policy under storage.inlineDrivers"
+        yield Finding(
+            at=checkpoint.directory_origin() if checkpoint.mount is None else checkpoint.volume_origin(),
+            problem=f'directory "{checkpoint.directory}" is on {storage.fact}, {gone}',
+            fix=fix,
+            at_most=Severity.WARN if storage.warn_only else checkpoint.at_most,
+            job=checkpoint.job.name,
+            container=checkpoint.container_name,
+            subject="" if checkpoint.mount is None else str(checkpoint.mount.get("name") or ""),
+        )
+
+
+RULE = Rule(
+    id="ephemeral-checkpoint",
+    severity=Severity.DENY,
+    why="every restart gets a new pod and an empty directory, so the run starts again at step 0",
+    check=check,
+    on_runtime=Severity.DENY,
+)

@@ -1,0 +1,55 @@
+"""A claim of the pods does not exist in the namespace.
+
+Reads: every claim that a volume of a training pod names.
+Silent when: the claim exists, JobSet makes it (volumeClaimPolicies), or claims are on another cluster.
+A claim that could not be looked up is audited. A dry-run only warns: what stands beside it in the same apply does not
+exist yet either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from webhook.model.cluster import Gap
+from webhook.model.finding import Finding, Severity
+from webhook.model.rule import Rule
+from webhook.model.subject import Subject
+from webhook.storage import claim_uses, modes_needed, new_claim
+
+
+def check(subject: Subject) -> Iterator[Finding]:
+    for use in claim_uses(subject):
+        name = use.storage.claim_name or ""
+        if use.claim is Gap.ABSENT:
+            create = new_claim(subject.namespace, name, [modes_needed(subject)], "<size>")
+            dry = subject.request.dry_run
+            yield Finding(
+                at=use.origin(),
+                problem=f'claim "{name}" does not exist in namespace "{subject.namespace}"',
+                fix=f"{create}\n# or name an existing one: kubectl get pvc -n {subject.namespace}",
+                at_most=Severity.WARN if dry else use.at_most,
+                job=use.job,
+                container=use.container,
+                subject=name,
+            )
+        elif use.claim is Gap.UNKNOWN:
+            why = subject.cluster.why_unknown("PersistentVolumeClaim")
+            yield Finding(
+                at=use.origin(),
+                problem=f'claim "{name}" is not known: {why}',
+                fix=f"kubectl get pvc {name} -n {subject.namespace} -o yaml",
+                at_most=Severity.AUDIT,
+                job=use.job,
+                container=use.container,
+                subject=name,
+                why="what the checkpoints would be stored on was not judged",
+            )
+
+
+RULE = Rule(
+    id="missing-claim",
+    severity=Severity.DENY,
+    why="the pods wait for the claim for ever, so nothing runs and nothing resumes",
+    check=check,
+    on_runtime=Severity.WARN,
+)

@@ -1,0 +1,63 @@
+"""The directory, or the subPath of its mount, changes with every pod.
+
+Reads: downward API fields that the directory or the mount's subPathExpr depends on.
+Silent when: nothing in it changes from one pod of a run to the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from webhook.model.finding import Finding, Severity
+from webhook.model.names import JOBSET_NAME_LABEL
+from webhook.model.paste import to_yaml
+from webhook.model.pod import Checkpoint
+from webhook.model.rule import Rule
+from webhook.model.subject import Subject
+
+
+def check(subject: Subject) -> Iterator[Finding]:
+    for checkpoint in subject.checkpoints:
+        if not checkpoint.per_pod:
+            continue
+        fields = ", ".join(f'"{field}"' for field in checkpoint.per_pod)
+        in_directory = any(f"<{field}>" in (checkpoint.directory or "") for field in checkpoint.per_pod)
+        if in_directory:
+            at = checkpoint.directory_origin()
+            problem = f'directory "{checkpoint.directory}" depends on {fields}, which changes with every pod'
+        else:
+            at = checkpoint.mount_origin()
+            expression = (checkpoint.mount or {}).get("subPathExpr") or (checkpoint.mount or {}).get("subPath")
+            problem = f'subPathExpr "{expression}" of the mount depends on {fields}, which changes with every pod'
+        yield Finding(
+            at=at,
+            problem=problem,
+            fix=_fix(checkpoint, in_directory),
+            at_most=checkpoint.at_most,
+            job=checkpoint.job.name,
+            container=checkpoint.container_name,
+            subject="directory" if in_directory else "subPathExpr",
+        )
+
+
+def _fix(checkpoint: Checkpoint, in_directory: bool) -> str:
+    """A name that all pods of the run have in common: the TrainJob's, by the label that JobSet gives them."""
+    field = {"fieldRef": {"fieldPath": f"metadata.labels['{JOBSET_NAME_LABEL}']"}}
+    env: list[dict[str, object]] = [{"name": "TRAINJOB_NAME", "valueFrom": field}]
+    if not in_directory:
+        path = (checkpoint.mount or {}).get("mountPath")
+        mount = {"name": (checkpoint.mount or {}).get("name"), "mountPath": path, "subPathExpr": "$(TRAINJOB_NAME)"}
+        return to_yaml({"env": env, "volumeMounts": [mount]})
+    stable = (checkpoint.directory or "").split("<", 1)[0].rstrip("/")
+    if checkpoint.variable is None:
+        return to_yaml({"env": env}) + f"\n# and {stable}/$(TRAINJOB_NAME) as the directory"
+    return to_yaml({"env": [*env, {"name": checkpoint.variable, "value": f"{stable}/$(TRAINJOB_NAME)"}]})
+
+
+RULE = Rule(
+    id="per-attempt-directory",
+    severity=Severity.DENY,
+    why="a restarted pod looks into a directory of its own that is empty, so the run starts again at step 0",
+    check=check,
+    on_runtime=Severity.WARN,
+)

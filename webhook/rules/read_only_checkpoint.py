@@ -1,0 +1,63 @@
+"""The checkpoint directory cannot be written.
+
+Reads: readOnly of the mount, the claim source, the volume source and the PersistentVolume, mount options, access modes.
+Silent when: the directory can be written, or where it lies is unknown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from webhook.model.finding import Finding, Origin, Severity
+from webhook.model.paste import to_yaml
+from webhook.model.pod import EMPTY, Checkpoint, StorageKind
+from webhook.model.rule import Rule
+from webhook.model.subject import Subject
+from webhook.storage import claim_instead, source_of
+
+
+def check(subject: Subject) -> Iterator[Finding]:
+    for checkpoint in subject.checkpoints:
+        storage = checkpoint.storage
+        if storage.read_only == "" and storage.kind is not StorageKind.READ_ONLY:
+            continue
+        at, fix = _repair(subject, checkpoint)
+        at_most = checkpoint.at_most
+        if storage.claim_name is not None and not subject.is_trainjob:
+            at_most = Severity.WARN
+        by = f": {storage.read_only}" if storage.read_only and storage.read_only != storage.source else ""
+        yield Finding(
+            at=at,
+            problem=f'directory "{checkpoint.directory}" cannot be written{by}, on {storage.fact}',
+            fix=fix,
+            at_most=at_most,
+            job=checkpoint.job.name,
+            container=checkpoint.container_name,
+            subject=storage.claim_name or ("" if checkpoint.volume is None else str(checkpoint.volume.get("name"))),
+            private=storage.private,
+        )
+
+
+def _repair(subject: Subject, checkpoint: Checkpoint) -> tuple[Origin, str]:
+    """The place that makes it read-only, and what to write there."""
+    mount = checkpoint.mount or EMPTY
+    if mount.get("readOnly"):
+        writable = {key: value for key, value in mount.items() if key not in ("readOnly", "recursiveReadOnly")}
+        return checkpoint.mount_origin(), to_yaml({"volumeMounts": [{**writable, "readOnly": False}]})
+    volume = checkpoint.volume
+    if volume is not None:
+        source = source_of(volume)
+        body = volume.get(source) or EMPTY
+        if body.get("readOnly"):
+            written = {"name": volume.get("name"), source: {**body, "readOnly": False}}
+            return checkpoint.volume_origin(), to_yaml({"volumes": [written]})
+    return checkpoint.volume_origin(), claim_instead(subject, checkpoint)
+
+
+RULE = Rule(
+    id="read-only-checkpoint",
+    severity=Severity.DENY,
+    why="no checkpoint is ever written, so there is none to resume from",
+    check=check,
+    on_runtime=Severity.DENY,
+)

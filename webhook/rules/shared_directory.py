@@ -1,0 +1,75 @@
+"""Another unfinished TrainJob writes to the same directory of the same claim.
+
+Reads: claim, subPath and directory of this run and of the unfinished TrainJobs of the namespace.
+Silent when: no other run is known to write there, or the directory is known to a running pod alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from webhook.model.cluster import Gap
+from webhook.model.finding import Finding, Severity
+from webhook.model.paste import to_yaml
+from webhook.model.pod import Checkpoint
+from webhook.model.rule import Rule
+from webhook.model.subject import Subject
+from webhook.storage import path_on_claim
+
+
+def check(subject: Subject) -> Iterator[Finding]:
+    if subject.claims_elsewhere:
+        return
+    told: set[tuple[str, str]] = set()
+    for checkpoint in subject.checkpoints:
+        claim, path = checkpoint.storage.claim_name, path_on_claim(checkpoint)
+        if claim is None or path is None or (claim, path) in told:
+            continue
+        if others := _others(subject, claim, path):
+            told.add((claim, path))
+            named = " and ".join(f'"{name}"' for name in others[:2])
+            more = f" and {len(others) - 2} more" if len(others) > 2 else ""
+            plural = "s" if len(others) == 1 else ""
+            yield Finding(
+                at=checkpoint.directory_origin(),
+                problem=(
+                    f'TrainJob {named}{more} write{plural} to directory "{checkpoint.directory}" of claim "{claim}" too'
+                ),
+                fix=_fix(subject, checkpoint),
+                at_most=checkpoint.at_most,
+                job=checkpoint.job.name,
+                container=checkpoint.container_name,
+                subject=claim,
+            )
+
+
+def _others(subject: Subject, claim: str, path: str) -> list[str]:
+    known = subject.cluster.directories(subject.namespace, claim)
+    path = path.strip("/")
+    if isinstance(known, Gap):
+        return []
+    metadata = subject.request.object.get("metadata") or {}
+    name, uid = metadata.get("name") or "", metadata.get("uid") or ""
+    return sorted(
+        {
+            other.run.name
+            for other in known
+            if other.path.strip("/") == path and other.run.name != name and not (uid and other.run.uid == uid)
+        }
+    )
+
+
+def _fix(subject: Subject, checkpoint: Checkpoint) -> str:
+    name = (subject.request.object.get("metadata") or {}).get("name") or "<run>"
+    env = [{"name": checkpoint.variable, "value": f"{(checkpoint.directory or '').rstrip('/')}/{name}"}]
+    if checkpoint.variable is None:
+        return f"{checkpoint.flag or 'directory'}: {env[0]['value']}"
+    return to_yaml({"spec": {"trainer": {"env": env}}} if checkpoint.job.receives_trainer else {"env": env})
+
+
+RULE = Rule(
+    id="shared-directory",
+    severity=Severity.WARN,
+    why="the runs delete and overwrite each other's checkpoints, and one may resume from the other's",
+    check=check,
+)

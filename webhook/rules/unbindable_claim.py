@@ -1,0 +1,94 @@
+"""An unbound claim of the pods can never bind.
+
+Reads: the claim's class and its provisioner, its modes, and the PersistentVolumes that no claim holds.
+Silent when: the claim is bound, absent (missing-claim) or unknown; a volume may bind it; its class can provision it.
+Pending on a WaitForFirstConsumer class says nothing. Where volumes are not known, a class that is not there is audited.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from webhook.model.cluster import Claim, Gap, StorageClass
+from webhook.model.finding import Finding, Severity
+from webhook.model.rule import Rule
+from webhook.model.size import format_bytes
+from webhook.model.subject import Subject
+from webhook.storage import Use, binding_candidates, claim_uses, class_of, describe, new_claim, provisioner_reach
+
+_STATIC = "kubernetes.io/no-provisioner"
+
+
+def check(subject: Subject) -> Iterator[Finding]:
+    for use in claim_uses(subject):
+        claim = use.claim
+        if not isinstance(claim, Claim) or claim.bound:
+            continue
+        found = class_of(claim, subject.cluster)
+        if isinstance(found, StorageClass):
+            yield from _provisioned(subject, use, claim, found)
+        elif found is not Gap.UNKNOWN:
+            yield from _static(subject, use, claim, found)
+
+
+def _provisioned(subject: Subject, use: Use, claim: Claim, found: StorageClass) -> Iterator[Finding]:
+    """A class with a provisioner binds, unless that cannot make what the claim asks for."""
+    by = f'class "{found.name}" (provisioner {found.provisioner})'
+    if found.provisioner == _STATIC:
+        if binding_candidates(claim, subject.cluster) == []:
+            problem = f"{describe(claim)} has no volume to bind, and {by} makes none"
+            yield _finding(subject, use, claim, problem, Severity.WARN)
+    elif (
+        "ReadWriteMany" in claim.access_modes
+        and claim.volume_mode == "Filesystem"
+        and provisioner_reach(found.provisioner, subject.policy) == "one-node"
+    ):
+        candidates = binding_candidates(claim, subject.cluster)
+        if isinstance(candidates, Gap) or not candidates:
+            problem = f"{describe(claim)}, which {by} cannot make as a file system"
+            yield _finding(subject, use, claim, problem, use.at_most)
+
+
+def _static(subject: Subject, use: Use, claim: Claim, found: Gap | None) -> Iterator[Finding]:
+    """Without a class that exists only a volume of that class name can bind."""
+    if found is Gap.ABSENT:
+        lacks = f'has class "{claim.storage_class}", which does not exist'
+    else:
+        lacks = "has no class" if claim.storage_class == "" else "has no class, and no class is the default"
+    candidates = binding_candidates(claim, subject.cluster)
+    if isinstance(candidates, Gap):
+        why = subject.cluster.why_unknown("PersistentVolume")
+        problem = f'claim "{claim.name}" {lacks}; whether a volume can bind it is not known: {why}'
+        yield _finding(subject, use, claim, problem, Severity.AUDIT)
+    elif not candidates:
+        yield _finding(subject, use, claim, f'claim "{claim.name}" {lacks}, nor a volume to bind', use.at_most)
+
+
+def _finding(subject: Subject, use: Use, claim: Claim, problem: str, at_most: Severity | None) -> Finding:
+    modes = list(claim.access_modes) or ["ReadWriteOnce"]
+    size = format_bytes(claim.request) if claim.request else "<size>"
+    named = "<a class of: kubectl get storageclass>"
+    if use.template:
+        fix = f'storageClassName: {named}\n# in the volumeClaimPolicies template "{use.name}"'
+    else:
+        text = new_claim(subject.namespace, claim.name, modes, size, {"storageClassName": named})
+        again = f"kubectl delete pvc {claim.name} -n {subject.namespace}"
+        fix = f"{text}\n# it holds no data yet, and a claim keeps its class: {again} first"
+    return Finding(
+        at=use.origin(),
+        problem=problem,
+        fix=fix,
+        at_most=at_most,
+        job=use.job,
+        container=use.container,
+        subject=claim.name,
+    )
+
+
+RULE = Rule(
+    id="unbindable-claim",
+    severity=Severity.DENY,
+    why="the claim stays Pending and the pods wait for it for ever, so nothing runs and nothing resumes",
+    check=check,
+    on_runtime=Severity.WARN,
+)

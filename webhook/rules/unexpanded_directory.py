@@ -1,0 +1,65 @@
+"""The directory keeps a literal $(VAR).
+
+Reads: the directory's variable and the order of the variables in the effective environment of the container.
+Silent when: every $(VAR) in it is expanded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from webhook.model.finding import Finding, Severity
+from webhook.model.paste import to_yaml
+from webhook.model.pod import Checkpoint
+from webhook.model.rule import Rule
+from webhook.model.subject import Subject
+
+
+def check(subject: Subject) -> Iterator[Finding]:
+    for checkpoint in subject.checkpoints:
+        if not checkpoint.missing:
+            continue
+        written = checkpoint.written or checkpoint.directory
+        for name in checkpoint.missing:
+            place = _place(checkpoint, name)
+            reason = "is not set in this container" if place is None else "stands later in the list"
+            yield Finding(
+                at=checkpoint.directory_origin(),
+                problem=f'directory "{written}" keeps the text "$({name})": "{name}" {reason}',
+                fix=_fix(subject, checkpoint, name, place),
+                at_most=checkpoint.at_most,
+                job=checkpoint.job.name,
+                container=checkpoint.container_name,
+                subject=name,
+            )
+
+
+def _place(checkpoint: Checkpoint, name: str) -> int | None:
+    for index, variable in enumerate(checkpoint.container.get("env") or ()):
+        if variable.get("name") == name:
+            return index
+    return None
+
+
+def _fix(subject: Subject, checkpoint: Checkpoint, name: str, place: int | None) -> str:
+    """Both variables in the order that expands, where spec.trainer.env keeps them together."""
+    missing: dict[str, object] = {"name": name, "value": "<value>"}
+    if place is not None:
+        missing = dict(checkpoint.container["env"][place])
+    env = [missing]
+    if checkpoint.variable is not None:
+        env.append({"name": checkpoint.variable, "value": checkpoint.written or ""})
+    if subject.is_trainjob and checkpoint.job.receives_trainer:
+        text = to_yaml({"spec": {"trainer": {"env": env}}})
+        hint = "# a name that the runtime sets too keeps the runtime's place: choose a name of its own then"
+        return f"{text}\n{hint}" if place is not None else text
+    return to_yaml({"env": env})
+
+
+RULE = Rule(
+    id="unexpanded-directory",
+    severity=Severity.DENY,
+    why="all runs share one directory with that literal name, so one overwrites or resumes from another's checkpoints",
+    check=check,
+    on_runtime=Severity.WARN,
+)

@@ -1,0 +1,49 @@
+"""The directory comes from a place that admission cannot read.
+
+Reads: how the directory's variable gets its value.
+Silent when: the value is known, or nothing declares a directory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from webhook.model.finding import Finding, Severity
+from webhook.model.pod import Checkpoint, DirectoryStatus
+from webhook.model.rule import Rule
+from webhook.model.subject import Subject
+
+
+def check(subject: Subject) -> Iterator[Finding]:
+    for checkpoint in subject.checkpoints:
+        if checkpoint.status is not DirectoryStatus.UNRESOLVED:
+            continue
+        variable = checkpoint.variable or subject.policy.directory.variables[0]
+        yield Finding(
+            at=checkpoint.directory_origin(),
+            problem=f'"{variable}" comes from {_source(checkpoint, variable)}, which admission cannot read',
+            fix=f'env:\n- name: {variable}\n  value: "{subject.policy.defaults.path}/<run>"',
+            job=checkpoint.job.name,
+            container=checkpoint.container_name,
+            subject=variable,
+        )
+
+
+def _source(checkpoint: Checkpoint, variable: str) -> str:
+    for entry in checkpoint.container.get("env") or ():
+        if entry.get("name") == variable:
+            for kind, body in (entry.get("valueFrom") or {}).items():
+                if isinstance(body, dict):
+                    named = body.get("name") or body.get("fieldPath") or body.get("resource") or body.get("key")
+                    return f'{kind} "{named}"'
+            return "other variables that are not known"
+    return "envFrom"
+
+
+RULE = Rule(
+    id="unresolved-directory",
+    severity=Severity.AUDIT,
+    why="whether the checkpoints outlive the pod was not judged",
+    check=check,
+    on_runtime=Severity.AUDIT,
+)

@@ -1,0 +1,57 @@
+"""A claim of the pods can be mounted no more: it is terminating, Lost, or a block device under a mount.
+
+Reads: deletionTimestamp, phase and volumeMode of every claim of the training pods.
+Silent when: the claim is absent (missing-claim) or unknown, or a block claim is used through volumeDevices alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from webhook.model.cluster import Claim
+from webhook.model.finding import Finding, Severity
+from webhook.model.rule import Rule
+from webhook.model.size import format_bytes
+from webhook.model.subject import Subject
+from webhook.storage import claim_uses, modes_needed, new_claim
+
+
+def check(subject: Subject) -> Iterator[Finding]:
+    for use in claim_uses(subject):
+        claim = use.claim
+        if not isinstance(claim, Claim):
+            continue
+        for state, why in _states(claim, use.mounted):
+            size = format_bytes(claim.request) if claim.request else "<size>"
+            create = new_claim(subject.namespace, f"{claim.name}-new", [modes_needed(subject)], size)
+            yield Finding(
+                at=use.origin(),
+                problem=f'claim "{claim.name}" {state}',
+                fix=f"{create}\n# then claimName: {claim.name}-new in this volume",
+                at_most=use.at_most,
+                job=use.job,
+                container=use.container,
+                subject=f"{claim.name} {state}",
+                why=why,
+            )
+
+
+def _states(claim: Claim, mounted: bool) -> Iterator[tuple[str, str]]:
+    if claim.terminating:
+        yield "is being deleted", "no new pod may use it, and its data go with it"
+    if claim.phase == "Lost":
+        yield "has lost its volume (phase Lost)", "the volume with the checkpoints is gone, and pods wait for ever"
+    if claim.volume_mode == "Block" and mounted:
+        yield (
+            'has volumeMode "Block" and is mounted as a file system',
+            "the pods never start, so nothing runs and nothing resumes",
+        )
+
+
+RULE = Rule(
+    id="unusable-claim",
+    severity=Severity.DENY,
+    why="the pods cannot mount the claim, so nothing runs and nothing resumes",
+    check=check,
+    on_runtime=Severity.WARN,
+)

@@ -1,0 +1,95 @@
+"""The pod runs as non-root without fsGroup, on a claim whose root directory belongs to root.
+
+Reads: securityContext of pod and container, init containers that run as root on the same volume, the claim's driver.
+Silent when: the user is root or the image's own; fsGroup is set; the driver opens its root directory to others; the
+volume is of a file server (nfs, cephfs, ...), whose export decides ownership and where fsGroup is not applied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from webhook.model.cluster import Claim, PersistentVolume, StorageClass
+from webhook.model.finding import Finding, Severity
+from webhook.model.override import override_yaml
+from webhook.model.paste import to_yaml
+from webhook.model.pod import EMPTY, Checkpoint, Raw, StorageKind
+from webhook.model.release import Release
+from webhook.model.rule import Rule
+from webhook.model.subject import Subject
+from webhook.storage import Use, claim_uses
+
+# They mount with a mode or an owner of their own, so that others than root can write.
+_OPEN = frozenset({"efs.csi.aws.com", "file.csi.azure.com", "kubernetes.io/azure-file", "csi.juicefs.com"})
+# Ownership is the server's or the node's affair; the kubelet does not apply fsGroup there.
+_SERVERS = frozenset({"nfs", "cephfs", "glusterfs", "azureFile", "quobyte", "hostPath", "local"})
+
+
+def check(subject: Subject) -> Iterator[Finding]:
+    for use in claim_uses(subject):
+        checkpoint = use.checkpoint
+        if checkpoint is None or not isinstance(use.claim, Claim) or not _root_owned(use):
+            continue
+        pod = checkpoint.job.pod.get("securityContext") or EMPTY
+        user = _non_root(pod, checkpoint.container.get("securityContext") or EMPTY)
+        if user is None or pod.get("fsGroup") is not None or _made_writable(checkpoint):
+            continue
+        name = checkpoint.container_name
+        yield Finding(
+            at=checkpoint.job.pod_origin("securityContext"),
+            problem=f'container "{name}" runs as {user} without fsGroup on claim "{use.claim.name}"',
+            fix=_fix(subject, checkpoint, pod),
+            at_most=use.at_most,
+            job=use.job,
+            container=use.container,
+            subject=use.claim.name,
+        )
+
+
+def _root_owned(use: Use) -> bool:
+    """A new file system belongs to root with mode 0755, unless its driver is known to do otherwise."""
+    storage = use.storage
+    if storage.kind in (StorageKind.READ_ONLY, StorageKind.NODE_LOCAL):
+        return False
+    if isinstance(storage.volume, PersistentVolume):
+        return storage.volume.source not in _SERVERS and storage.volume.driver not in _OPEN
+    return not (isinstance(storage.storage_class, StorageClass) and storage.storage_class.provisioner in _OPEN)
+
+
+def _non_root(pod: Raw, container: Raw) -> str | None:
+    """The user in words, where it is certain that it is not root; the container's context goes first."""
+    user = container.get("runAsUser") if container.get("runAsUser") is not None else pod.get("runAsUser")
+    if user is not None:
+        return None if user == 0 else f"user {user}"
+    named = container.get("runAsNonRoot")
+    return "non-root" if (pod.get("runAsNonRoot") if named is None else named) else None
+
+
+def _made_writable(checkpoint: Checkpoint) -> bool:
+    """An init container that is root on the same volume is there to change its owner."""
+    volume = (checkpoint.mount or EMPTY).get("name")
+    for container in checkpoint.job.pod.get("initContainers") or ():
+        if (container.get("securityContext") or EMPTY).get("runAsUser") == 0 and any(
+            mount.get("name") == volume for mount in container.get("volumeMounts") or ()
+        ):
+            return True
+    return False
+
+
+def _fix(subject: Subject, checkpoint: Checkpoint, pod: Raw) -> str:
+    own = checkpoint.container.get("securityContext") or EMPTY
+    group = own.get("runAsGroup") or pod.get("runAsGroup") or own.get("runAsUser") or pod.get("runAsUser") or 1000
+    context = {"securityContext": {"fsGroup": group, "fsGroupChangePolicy": "OnRootMismatch"}}
+    if subject.is_trainjob and subject.release.at_least(Release.V2_2):
+        return override_yaml(subject.release, subject.spec, checkpoint.job.name, context)
+    # Overrides of Trainer 2.0 and 2.1 cannot carry a pod's securityContext.
+    return f'{to_yaml(context)}\n# in the pod template of job "{checkpoint.job.name}" of the runtime'
+
+
+RULE = Rule(
+    id="unwritable-claim",
+    severity=Severity.WARN,
+    why="the first checkpoint fails with Permission denied, so there is none to resume from",
+    check=check,
+    on_runtime=Severity.WARN,
+)

@@ -1,0 +1,78 @@
+"""The volumes of one pod are in zones, or pinned to nodes, that have no node in common.
+
+Reads: zones and hostname affinity of the volumes under the training pods' claims; zones that a class allows.
+Silent when: fewer than two claims of a pod say where they are, or what they say overlaps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from webhook.model.cluster import PersistentVolume, StorageClass
+from webhook.model.finding import Finding, Severity
+from webhook.model.rule import Rule
+from webhook.model.subject import Subject
+from webhook.storage import Use, claim_uses, hostnames
+
+
+def check(subject: Subject) -> Iterator[Finding]:
+    uses = claim_uses(subject)
+    if subject.effective is None or len(uses) < 2:
+        return
+    for job in subject.effective.jobs:
+        mine = [use for use in uses if any(other.name == job.name for other in use.jobs)]
+        for places, word in ((_zones, "zones"), (_nodes, "nodes")):
+            apart = _apart(mine, places)
+            if apart is None:
+                continue
+            one, other = apart
+            first, second = one.storage.claim_name, other.storage.claim_name
+            at = one if one.checkpoint is not None else other
+            yield Finding(
+                at=at.origin(),
+                problem=f'claims "{first}" and "{second}" of one pod are in different {word}',
+                fix=(
+                    f'put one of the two claims anew where the other is: "{at.storage.claim_name}" with a '
+                    "storageClassName of volumeBindingMode WaitForFirstConsumer, so that it follows the pod\n"
+                    'kubectl get storageclass -o custom-columns="NAME:.metadata.name,MODE:.volumeBindingMode"'
+                ),
+                job=job.name,
+                subject=f"{first} {second}",
+                private=f"{word}: {first} {' '.join(sorted(places(one)))}; {second} {' '.join(sorted(places(other)))}",
+            )
+            break
+
+
+def _apart(uses: list[Use], places: Callable[[Use], frozenset[str]]) -> tuple[Use, Use] | None:
+    """Two volumes without a place in common; where only all together have none, the first and the last."""
+    placed = [(use, found) for use in uses if (found := places(use))]
+    common: frozenset[str] | None = None
+    for index, (use, found) in enumerate(placed):
+        for other, others in placed[:index]:
+            if not found & others:
+                return other, use
+        common = found if common is None else common & found
+    if common is not None and not common:
+        return placed[0][0], placed[-1][0]
+    return None
+
+
+def _zones(use: Use) -> frozenset[str]:
+    volume, found = use.storage.volume, use.storage.storage_class
+    if isinstance(volume, PersistentVolume):
+        return volume.zones
+    return found.zones if isinstance(found, StorageClass) else frozenset()
+
+
+def _nodes(use: Use) -> frozenset[str]:
+    volume = use.storage.volume
+    return hostnames(volume) if isinstance(volume, PersistentVolume) else frozenset()
+
+
+RULE = Rule(
+    id="zone-split",
+    severity=Severity.WARN,
+    why="no node can mount all of them, so the pod waits for ever and the run never comes back",
+    check=check,
+    on_runtime=Severity.WARN,
+)
