@@ -125,16 +125,14 @@ def _implied_releases(given: Loaded) -> dict[tuple[str, str, str], Release]:
     return implied
 
 
-def load_policy_file(path: str | None, faults: list[Fault], notices: list[str]) -> Policy | None:
-    """The policy of ``--policy``, the built-in one where there is none, None (and a fault) where it cannot be read."""
+def load_policy_file(path: str | None, faults: list[Fault]) -> Policy | None:
+    """The policy of ``--policy``, the built-in one where there is none, None (and faults) where it cannot be read."""
     if path is None:
         return Policy()
-    from webhook.cluster.policy import PolicyError, load_policy
+    from webhook.cluster.policy_file import PolicyError, load_policy
 
     try:
-        policy, passed_over = load_policy(path)
+        return load_policy(path)
     except PolicyError as error:
-        faults.append(Fault(error.file, error.message, error.line, error.field))
+        faults.extend(fault_of(fault) for fault in error.errors)
         return None
-    notices.extend(f"{path}: {notice}" for notice in passed_over)
-    return policy

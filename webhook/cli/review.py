@@ -45,14 +45,12 @@ def run(arguments: argparse.Namespace) -> int:
 def review_files(arguments: argparse.Namespace) -> Review:
     """Read, fill in, judge."""
     faults: list[Fault] = []
-    notices: list[str] = []
-    policy = load_policy_file(arguments.policy, faults, notices)
+    policy = load_policy_file(arguments.policy, faults)
     if policy is None:
         return Review(faults=tuple(faults))
     inputs = Inputs(arguments.files, arguments.state, arguments.trainer)
     nothing = inputs.nothing(arguments.files)
     faults.extend(inputs.faults if nothing is None else (nothing,))
-    notices.extend(inputs.notices)
     old: dict[tuple[str, str, str], Document] = {}
     if arguments.old is not None:
         before = load_files([arguments.old])
@@ -72,7 +70,7 @@ def review_files(arguments: argparse.Namespace) -> Review:
         _reviewed(document, requests[id(document)], filled.get(id(document)), inputs, policy)
         for document in inputs.documents
     )
-    return Review(results, tuple(faults), tuple(notices))
+    return Review(results, tuple(faults), tuple(inputs.notices))
 
 
 def _request(document: Document, old: Document | None) -> Request:
