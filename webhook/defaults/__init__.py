@@ -1,0 +1,171 @@
+"""What the user left out and a run needs to come back, filled in: ``default`` applies the defaults of one request.
+
+One file is one default. They fill what is absent and never change what somebody wrote; the same request gives the same
+patch, and the object after it gives an empty one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from webhook.defaults import (
+    backoff_limit,
+    checkpoint_variables,
+    checkpoint_volume,
+    grace_period,
+    immutable_default,
+    put_back,
+    put_back_runtime,
+    recover,
+    restart_budget,
+    restore_managers,
+    trainer_label,
+)
+from webhook.effective import build_trainer_pods, find_checkpoints
+from webhook.model.cluster import ClusterView, Runtime
+from webhook.model.default import Context, Default
+from webhook.model.draft import Draft
+from webhook.model.finding import Judged, Origin, Severity
+from webhook.model.injected import Added, AddedToJob, AddedToRuntime, read_added_to_runtime, record
+from webhook.model.names import MULTIKUEUE, RUNTIME_KINDS
+from webhook.model.pod import EffectiveJob, EffectiveSet, Raw, Storage
+from webhook.model.policy import Policy
+from webhook.model.release import Release
+from webhook.model.request import Request
+from webhook.model.verdict import Defaulted
+from webhook.storage import classify
+
+TRAINJOB_CREATE: Final = (checkpoint_volume.DEFAULT, checkpoint_variables.DEFAULT)
+TRAINJOB_PUT_BACK: Final = (put_back.DEFAULT, restore_managers.DEFAULT)
+TRAINJOB_UPDATE: Final = (*TRAINJOB_PUT_BACK, recover.DEFAULT)
+RUNTIME_CREATE: Final = (
+    restart_budget.DEFAULT,
+    trainer_label.DEFAULT,
+    backoff_limit.DEFAULT,
+    grace_period.DEFAULT,
+)
+RUNTIME_PUT_BACK: Final = (put_back_runtime.DEFAULT,)
+RUNTIME_UPDATE: Final = (*RUNTIME_PUT_BACK, restart_budget.DEFAULT, immutable_default.DEFAULT)
+"""In the order in which they are applied; later ones see what earlier ones did."""
+
+
+def default(request: Request, cluster: ClusterView, policy: Policy, release: Release) -> Defaulted:
+    """The patch for one request. ``mode`` of the answer is not set here.
+
+    ``findings`` are what ``/mutate`` has to say, with policy's severity and never a denial. A default that raises is
+    undone, named in ``broken`` and warned about, and the rest go on.
+    """
+    context = Context(request, cluster, policy, release)
+    draft = Draft(request.object)
+    broken: list[str] = []
+    applied: list[str] = []
+    defaults = _defaults(request, policy)
+    if defaults is TRAINJOB_CREATE:
+        try:
+            _look(context)
+        except Exception as error:
+            broken.append("effective")
+            context.findings.append(_fault(request, "effective", error))
+    elif request.kind in RUNTIME_KINDS:
+        context.build = _builder(request, release)
+    for one in defaults:
+        mark = draft.mark()
+        try:
+            if one.apply(draft, context):
+                applied.append(one.name)
+        except Exception as error:
+            draft.undo(mark)
+            broken.append(one.name)
+            context.findings.append(_fault(request, one.name, error))
+    if draft.patch:
+        _record(draft, context)
+    return Defaulted(
+        tuple(draft.patch), draft.object, tuple(context.findings), applied=tuple(applied), broken=tuple(broken)
+    )
+
+
+def _defaults(request: Request, policy: Policy) -> tuple[Default, ...]:
+    deleting = bool((request.object.get("metadata") or {}).get("deletionTimestamp"))
+    if request.kind == "TrainJob":
+        if request.operation == "UPDATE":
+            return TRAINJOB_PUT_BACK if deleting else TRAINJOB_UPDATE
+        return TRAINJOB_CREATE
+    if request.kind in RUNTIME_KINDS:
+        wanted = request.kind in policy.defaults.runtimes
+        if request.operation == "UPDATE":
+            if deleting:
+                return RUNTIME_PUT_BACK
+            return RUNTIME_UPDATE if wanted else (*RUNTIME_PUT_BACK, immutable_default.DEFAULT)
+        return RUNTIME_CREATE if wanted else ()
+    return ()
+
+
+def _look(context: Context) -> None:
+    """The pods of a TrainJob as submitted, and its checkpoint directories."""
+    request, release = context.request, context.release
+    spec = request.object.get("spec") or {}
+    reference = spec.get("runtimeRef") or {}
+    runtime = context.cluster.runtime(
+        reference.get("kind") or "ClusterTrainingRuntime", request.namespace, reference.get("name") or ""
+    )
+    if not isinstance(runtime, Runtime):
+        return
+    # Trainer below 2.3 ignores managedBy and runs an unsuspended job right here.
+    context.claims_elsewhere = spec.get("managedBy") == MULTIKUEUE and (
+        release.at_least(Release.V2_3) or bool(spec.get("suspend"))
+    )
+    effective = build_trainer_pods(request.object, runtime, release)
+
+    def storage_of(volume: Raw | None, mount: Raw | None) -> Storage:
+        template = effective.template(str(mount.get("name"))) if mount is not None else None
+        return classify(
+            volume, mount, template, request.namespace, context.cluster, context.policy, context.claims_elsewhere
+        )
+
+    def classify_here(job: EffectiveJob, container: Raw, mount: Raw | None, volume: Raw | None) -> Storage:
+        return storage_of(volume, mount)
+
+    context.runtime = runtime
+    context.storage_of = storage_of
+    context.checkpoints = find_checkpoints(effective, context.policy.directory.variables, classify_here)
+    context.effective = effective
+
+
+def _builder(request: Request, release: Release) -> Any:
+    def build(obj: Mapping[str, Any]) -> EffectiveSet:
+        return build_trainer_pods(None, Runtime(request.kind, request.namespace, request.name, obj, {}), release)
+
+    return build
+
+
+def _record(draft: Draft, context: Context) -> None:
+    """What was added now, together with what the record had (a runtime gets more by UPDATE)."""
+    if context.request.kind == "TrainJob":
+        if context.added != Added():
+            record(draft, context.added)
+        return
+    if context.max_restarts_added is None and not context.added_to_jobs:
+        return
+    before = None
+    if context.request.operation == "UPDATE":
+        before = read_added_to_runtime(context.request.old, context.request.object)
+    jobs: dict[str, AddedToJob] = dict(before.jobs) if before is not None else {}
+    jobs.update(context.added_to_jobs)
+    budget = context.max_restarts_added
+    if budget is None and before is not None:
+        budget = before.max_restarts
+    record(draft, AddedToRuntime(jobs, budget))
+
+
+def _fault(request: Request, what: str, error: Exception) -> Judged:
+    """A fault of ours. The exception's text may hold what the user wrote, so only its type is told."""
+    return Judged(
+        "broken-rule",
+        Severity.WARN,
+        Origin(f"{request.kind}/{request.name}", "", what),
+        f'default "{what}" failed on this object with {type(error).__name__} and was left out',
+        "what the guard fills in may be missing, so the run may not come back",
+        "report it with the object to whoever runs checkpoint-guard",
+        subject=what,
+    )

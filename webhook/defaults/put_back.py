@@ -1,0 +1,157 @@
+"""An UPDATE of a TrainJob that loses what we had added gets it back, each part in its old place.
+
+Client-side apply sends whole lists and ``kubectl replace`` whole objects, so what was added is not among it; without it
+the UPDATE is refused as a change of an immutable field (2.2 and later), or the run is stripped and wedged (2.0, 2.1).
+Fills: what the record names, or our manager's entry holds, and the old object has and the new one lacks; the record.
+Silent when: the user has written something else under the same name or at the same path.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from webhook.model.default import Context, Default
+from webhook.model.draft import Draft
+from webhook.model.entries import Pod, find, mounted_elsewhere, pods_of
+from webhook.model.injected import Added, read_added
+from webhook.model.names import INJECTED, MANAGER
+from webhook.model.pod import Raw
+
+ENV: Final = ("spec", "trainer", "env")
+RECORD: Final = ("metadata", "annotations", INJECTED)
+ENTRIES: Final = ("spec", "runtimePatches")
+
+
+def apply(draft: Draft, context: Context) -> bool:
+    """See above."""
+    if context.request.old is None:
+        return False
+    old = Draft(context.request.old)
+    edits = len(draft.patch)
+    if draft.get(RECORD) is None and isinstance(text := old.get(RECORD), str):
+        draft.set(RECORD, text)
+    _entry(draft, old)
+    added = read_added(context.request.old, context.request.object)
+    if added is not None:
+        _env(draft, old, added)
+        for field in ("podSpecOverrides", "podTemplateOverrides"):
+            if old.get(("spec", field)):
+                _overrides(draft, old, field, added)
+    return len(draft.patch) > edits
+
+
+def _entry(draft: Draft, old: Draft) -> None:
+    """2.2 and later: the entry is ours as a whole, ``time`` included."""
+    for index, entry in enumerate(old.get(ENTRIES) or ()):
+        if entry.get("manager") != MANAGER:
+            continue
+        for at, now in enumerate(draft.get(ENTRIES) or ()):
+            if now.get("manager") == MANAGER:
+                if not _parts(entry) <= _parts(now):
+                    draft.set((*ENTRIES, at), entry)
+                return
+        draft.insert(ENTRIES, entry, index)
+
+
+def _parts(entry: Raw) -> set[tuple[str, ...]]:
+    """The names of what an entry adds: volumes by job, mounts by job and container."""
+    parts: set[tuple[str, ...]] = set()
+    for pod in pods_of({"runtimePatches": [entry]}, "runtimePatches"):
+        job = pod.jobs[0]
+        parts.update((job, volume.get("name") or "") for volume in pod.raw.get("volumes") or ())
+        for container in pod.raw.get("containers") or ():
+            name = container.get("name") or ""
+            parts.update((job, name, mount.get("name") or "") for mount in container.get("volumeMounts") or ())
+    return parts
+
+
+def _env(draft: Draft, old: Draft, added: Added) -> None:
+    for index, variable in enumerate(old.get(ENV) or ()):
+        if variable in added.env and find(draft.get(ENV), variable["name"]) is None:
+            draft.insert(ENV, variable, index)
+
+
+def _overrides(draft: Draft, old: Draft, field: str, added: Added) -> None:
+    """2.0 and 2.1: an entry may be ours as a whole, or hold ours beside the user's."""
+    spec = old.get(("spec",))
+    for index, before in enumerate(pods_of(spec, field)):
+        volumes = [(at, volume) for at, volume in _items(before.raw, "volumes") if volume in added.volumes]
+        mounts = [
+            (at, container["name"], place, mount)
+            for at, container in _items(before.raw, "containers")
+            for place, mount in _items(container, "volumeMounts")
+            if mount in added.mounts
+        ]
+        if not volumes and not mounts:
+            continue
+        if any(
+            mounted_elsewhere(draft.get(("spec",)), field, before.jobs, container, mount)
+            for _, container, _, mount in mounts
+        ):
+            continue
+        entry = spec[field][index]
+        own = _is_ours(entry, before.raw, added)
+        now = _counterpart(draft, field, before, [volume for _, volume in volumes])
+        if now is None or (own and not _holds(now.raw, volumes)):
+            draft.insert(("spec", field), entry if own else _ours(entry, field, volumes, mounts), index)
+            continue
+        for at, volume in volumes:
+            if find(draft.get((*now.path, "volumes")), volume["name"]) is None:
+                draft.insert((*now.path, "volumes"), volume, at)
+        for at, container, place, mount in mounts:
+            found = find(draft.get((*now.path, "containers")), container)
+            if found is None:
+                draft.insert((*now.path, "containers"), {"name": container, "volumeMounts": [mount]}, at)
+            elif find(draft.get((*now.path, "containers", found, "volumeMounts")), mount["name"]) is None:
+                draft.insert((*now.path, "containers", found, "volumeMounts"), mount, place)
+
+
+def _counterpart(draft: Draft, field: str, before: Pod, volumes: Sequence[Raw]) -> Pod | None:
+    """The entry for the same jobs in the object under edit: one that has our volumes, else the first."""
+    first: Pod | None = None
+    for pod in pods_of(draft.get(("spec",)) or {}, field):
+        if set(pod.jobs) == set(before.jobs):
+            if _holds(pod.raw, [(0, volume) for volume in volumes]):
+                return pod
+            first = first or pod
+    return first
+
+
+def _holds(pod: Raw, volumes: Sequence[tuple[int, Raw]]) -> bool:
+    return all(volume in (pod.get("volumes") or ()) for _, volume in volumes)
+
+
+def _is_ours(entry: Raw, pod: Raw, added: Added) -> bool:
+    """Whether nothing in the entry is the user's."""
+    if entry is not pod and not entry.keys() <= {"targetJobs", "spec"}:
+        return False
+    return (
+        pod.keys() <= {"targetJobs", "volumes", "containers"}
+        and all(volume in added.volumes for volume in pod.get("volumes") or ())
+        and all(
+            container.keys() <= {"name", "volumeMounts"}
+            and all(mount in added.mounts for mount in container.get("volumeMounts") or ())
+            for container in pod.get("containers") or ()
+        )
+    )
+
+
+def _ours(
+    entry: Raw, field: str, volumes: Sequence[tuple[int, Raw]], mounts: Sequence[tuple[int, str, int, Raw]]
+) -> dict[str, Any]:
+    """An entry with our part of one that the user takes away."""
+    by_container: dict[str, list[Raw]] = {}
+    for _, container, _, mount in mounts:
+        by_container.setdefault(container, []).append(mount)
+    pod: dict[str, Any] = {"volumes": [volume for _, volume in volumes]}
+    pod["containers"] = [{"name": name, "volumeMounts": found} for name, found in by_container.items()]
+    targets = {"targetJobs": entry.get("targetJobs") or []}
+    return {**targets, **pod} if field == "podSpecOverrides" else {**targets, "spec": pod}
+
+
+def _items(raw: Raw, field: str) -> list[tuple[int, Any]]:
+    return list(enumerate(raw.get(field) or ()))
+
+
+DEFAULT: Final = Default("put_back", apply)

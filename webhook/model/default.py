@@ -1,0 +1,78 @@
+"""A default: a name and a function that fills in one thing that the user left out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from msgspec import Struct
+
+from webhook.model.cluster import ClusterView, Runtime
+from webhook.model.draft import Draft
+from webhook.model.finding import Judged
+from webhook.model.injected import Added, AddedToJob
+from webhook.model.pod import Checkpoint, EffectiveSet, Raw, Storage
+from webhook.model.policy import Policy
+from webhook.model.release import Release
+from webhook.model.request import Request
+
+
+class Context:
+    """What the defaults of one request see, and what they tell each other and the one who called.
+
+    ``runtime``, ``effective`` and ``checkpoints`` are those of a TrainJob as submitted; without a runtime they are None,
+    None and empty. ``storage_of`` judges a volume as one of its containers would mount it. ``build`` gives the pods of a
+    runtime as the draft has it.
+    """
+
+    __slots__ = (
+        "added",
+        "added_to_jobs",
+        "build",
+        "checkpoints",
+        "claims_elsewhere",
+        "cluster",
+        "effective",
+        "findings",
+        "max_restarts_added",
+        "path",
+        "policy",
+        "release",
+        "request",
+        "runtime",
+        "storage_of",
+    )
+
+    def __init__(self, request: Request, cluster: ClusterView, policy: Policy, release: Release) -> None:
+        self.request = request
+        self.cluster = cluster
+        self.policy = policy
+        self.release = release
+        self.runtime: Runtime | None = None
+        self.effective: EffectiveSet | None = None
+        self.checkpoints: tuple[Checkpoint, ...] = ()
+        self.claims_elsewhere = False
+        self.storage_of: Callable[[Raw | None, Raw | None], Storage] = _nothing
+        self.build: Callable[[Mapping[str, Any]], EffectiveSet] = _nothing
+        self.findings: list[Judged] = []
+        self.path: str | None = None
+        """Where the default for volumes has mounted the claim, with no directory declared."""
+        self.added: Added = Added()
+        """What has been added to the TrainJob."""
+        self.added_to_jobs: dict[str, AddedToJob] = {}
+        """What has been added to the runtime, by replicatedJob."""
+        self.max_restarts_added: int | None = None
+
+
+class Default(Struct, frozen=True):
+    """``apply`` edits the draft where something is absent that it knows, and says whether it did.
+
+    ``name`` is the file's name and stands in ``Defaulted.applied`` and in the metrics.
+    """
+
+    name: str
+    apply: Callable[[Draft, Context], bool]
+
+
+def _nothing(*_: Any) -> Any:
+    raise RuntimeError("this context has no pods")

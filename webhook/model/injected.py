@@ -1,0 +1,87 @@
+"""The record of what the defaults added to an object: annotation ``checkpoint-guard.io/injected``.
+
+It is JSON with sorted keys and no spaces, so equal additions give equal text. Whoever may write the object may write
+the record too, so it is read with care: what does not have the expected form counts as no record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from webhook.model.draft import Draft
+from webhook.model.names import INJECTED
+
+Raw = Mapping[str, Any]
+
+
+class Added(Struct, frozen=True, omit_defaults=True):
+    """What was added to a TrainJob. Every item is the value as it was written into the object."""
+
+    env: tuple[dict[str, Any], ...] = ()
+    """Variables of ``spec.trainer.env``, in their order."""
+    mounts: tuple[dict[str, Any], ...] = ()
+    """Mounts that every container of ``targets`` got."""
+    targets: dict[str, tuple[str, ...]] = {}
+    """The jobs that were changed, each with its containers."""
+    volumes: tuple[dict[str, Any], ...] = ()
+    """Volumes that every job of ``targets`` got."""
+
+
+class AddedToJob(Struct, frozen=True, omit_defaults=True, rename="camel"):
+    """What was added to one replicatedJob of a runtime."""
+
+    backoff_limit: int | None = None
+    label: str | None = None
+    """The value of the ancestor label."""
+    termination_grace_period_seconds: int | None = None
+
+
+class AddedToRuntime(Struct, frozen=True, omit_defaults=True, rename="camel"):
+    """What was added to a runtime."""
+
+    jobs: dict[str, AddedToJob] = {}
+    max_restarts: int | None = None
+    """``failurePolicy.maxRestarts``."""
+
+
+def read_added(*objects: Raw | None) -> Added | None:
+    """The record of the first of the objects (a TrainJob's old and new state) that has a readable one."""
+    for text in _records(objects):
+        try:
+            added = msgspec.json.decode(text, type=Added)
+        except (msgspec.MsgspecError, UnicodeEncodeError, RecursionError):
+            continue
+        named = (*added.env, *added.mounts, *added.volumes)
+        if all(isinstance(item.get("name"), str) and item["name"] for item in named) and all(
+            isinstance(mount.get("mountPath"), str) for mount in added.mounts
+        ):
+            return added
+    return None
+
+
+def read_added_to_runtime(*objects: Raw | None) -> AddedToRuntime | None:
+    """The same for a runtime."""
+    for text in _records(objects):
+        try:
+            return msgspec.json.decode(text, type=AddedToRuntime)
+        except (msgspec.MsgspecError, UnicodeEncodeError, RecursionError):
+            continue
+    return None
+
+
+def record(draft: Draft, added: Added | AddedToRuntime) -> None:
+    """Write the record into the object under edit."""
+    draft.set(("metadata", "annotations", INJECTED), msgspec.json.encode(added, order="deterministic").decode())
+
+
+def _records(objects: tuple[Raw | None, ...]) -> list[str]:
+    texts: list[str] = []
+    for obj in objects:
+        text = (((obj or {}).get("metadata") or {}).get("annotations") or {}).get(INJECTED)
+        if isinstance(text, str):
+            texts.append(text)
+    return texts
