@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from webhook.model.cluster import Claim, Namespace, PersistentVolume, Run, Runtime, StorageClass
 from webhook.model.names import DEFAULT_CLASS
-from webhook.model.quantity import parse_quantity
+from webhook.model.size import parse_bytes
 
 _BETA_CLASS: Final = "volume.beta.kubernetes.io/storage-class"
 _BETA_DEFAULT_CLASS: Final = "storageclass.beta.kubernetes.io/is-default-class"
@@ -57,8 +57,8 @@ def parse_claim(raw: Mapping[str, Any]) -> Claim:
         _text(spec, "volumeName"),
         _text(spec, "volumeMode") or "Filesystem",
         _text(status, "phase"),
-        parse_quantity(_map(_map(spec, "resources"), "requests").get("storage")),
-        parse_quantity(_map(status, "capacity").get("storage")),
+        parse_bytes(_map(_map(spec, "resources"), "requests").get("storage")),
+        parse_bytes(_map(status, "capacity").get("storage")),
         bool(metadata.get("deletionTimestamp")),
         _strings(metadata, "labels"),
     )
@@ -90,7 +90,7 @@ def parse_volume(raw: Mapping[str, Any]) -> PersistentVolume:
         _text(_map(raw, "status"), "phase"),
         (_text(claim, "namespace"), _text(claim, "name")) if _text(claim, "name") else None,
         _text(spec, "volumeMode") or "Filesystem",
-        parse_quantity(_map(spec, "capacity").get("storage")),
+        parse_bytes(_map(spec, "capacity").get("storage")),
     )
 
 

@@ -37,59 +37,38 @@ def check_shape(kind: str, obj: Mapping[str, Any]) -> None:
 
 _NAME_LIMITS: Final = {"TrainJob": 63, "Namespace": 63}
 _NAME_LIMIT: Final = 253
-_ALLOWED: Final = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-")
 
 
 def check_limits(kind: str, obj: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Field and problem of every name that the API server will not take. For objects of the right shape, from files.
+    """Field and problem of every name that is absent, too long, or the text of a template.
 
-    Source: the CRDs (a TrainJob's name from 2.1 on is a DNS label of 63, as its pods' host names are in 2.0 too) and
-    Kubernetes' rules for object names.
+    For objects of the right shape that come from files; in a cluster the API server has refused them. Source: the CRDs
+    (from 2.1 on a TrainJob's name has at most 63 characters) and Kubernetes' rules for object names.
     """
     metadata = obj.get("metadata") or {}
-    name = metadata.get("name") or ""
-    if not name:
-        if not metadata.get("generateName"):
-            yield "metadata.name", "absent: an object needs a name"
-        elif "{{" in metadata["generateName"]:
-            yield "metadata.generateName", _template(metadata["generateName"])
-    else:
-        yield from _check_name(kind, name)
-    namespace = metadata.get("namespace") or ""
-    if "{{" in namespace:
-        yield "metadata.namespace", _template(namespace)
-    elif len(namespace) > 63 or not _ALLOWED.issuperset(namespace):
-        yield "metadata.namespace", f"{_shown(namespace)} is no namespace name: a-z, 0-9 and - within 63 characters"
+    name, base = metadata.get("name") or "", metadata.get("generateName") or ""
+    if not name and not base:
+        yield "metadata.name", "absent: an object needs a name"
+    yield from _check_name("metadata.name", name, _NAME_LIMITS.get(kind, _NAME_LIMIT))
+    # The API server cuts a generateName that is too long.
+    yield from _check_name("metadata.generateName", base, None)
+    yield from _check_name("metadata.namespace", metadata.get("namespace") or "", 63)
     if kind == "TrainJob":
         spec = obj.get("spec") or {}
         reference = (spec.get("runtimeRef") or {}).get("name") or ""
-        if len(reference) > _NAME_LIMIT:
-            yield "spec.runtimeRef.name", f"{len(reference)} characters, at most {_NAME_LIMIT} may be"
+        yield from _check_name("spec.runtimeRef.name", reference, _NAME_LIMIT)
         for index, patch in enumerate(spec.get("runtimePatches") or ()):
-            if len(patch["manager"]) > _NAME_LIMIT:
-                found = len(patch["manager"])
-                yield f"spec.runtimePatches[{index}].manager", f"{found} characters, at most {_NAME_LIMIT} may be"
+            yield from _check_name(f"spec.runtimePatches[{index}].manager", patch["manager"], _NAME_LIMIT)
 
 
-def _check_name(kind: str, name: str) -> Iterator[tuple[str, str]]:
-    limit = _NAME_LIMITS.get(kind, _NAME_LIMIT)
+def _check_name(field: str, name: str, limit: int | None) -> Iterator[tuple[str, str]]:
     if "{{" in name:
-        yield "metadata.name", _template(name)
-    elif len(name) > limit:
-        yield "metadata.name", f"{len(name)} characters, at most {limit} may be"
-    else:
-        labels = [name] if limit == 63 else name.split(".")
-        good = all(label and label[0] != "-" != label[-1] and _ALLOWED.issuperset(label) for label in labels)
-        if kind == "TrainJob":
-            good = good and not name[0].isdigit()
-        if not good:
-            first = "a-z" if kind == "TrainJob" else "a-z or 0-9"
-            more = "a-z, 0-9 and -" if limit == 63 else "a-z, 0-9, - and ."
-            yield "metadata.name", f"{_shown(name)} is no name: {more}, beginning with {first}, ending with a-z or 0-9"
-
-
-def _template(text: str) -> str:
-    return f"{_shown(text)} is text of a template: render it first, e.g. helm template CHART | ckptguard review -"
+        yield (
+            field,
+            f"{_shown(name)} is text of a template: render it first, e.g. helm template CHART | ckptguard review -",
+        )
+    elif limit is not None and len(name) > limit:
+        yield field, f"{_shown(name)} has {len(name)} characters, at most {limit} may be"
 
 
 # --- msgspec's words -> ours
