@@ -26,8 +26,8 @@ VOLUME: Final = "checkpoint-guard"
 # Directories that hold the image's own programs and files, or where several programs write.
 _SYSTEM: Final = frozenset(
     ("/", "/bin", "/boot", "/dev", "/etc", "/home", "/lib", "/lib64", "/opt", "/proc", "/root", "/run", "/sbin", "/sys")
-    + ("/tmp", "/usr", "/usr/local", "/var")  # noqa: S108 - a path in a pod
 )
+_SHARED: Final = frozenset(("/tmp", "/usr", "/usr/local", "/var"))  # noqa: S108 - paths in a pod
 _KERNEL: Final = ("/dev/", "/proc/", "/sys/")
 _SOURCE_FILES: Final = (".py", ".sh")
 
@@ -117,7 +117,12 @@ def _free(path: str, effective: EffectiveSet, context: Context, *, declared: boo
     """Whether a volume may be mounted at ``path`` in every container that trains, and hides nothing there."""
     if not path.startswith("/") or ":" in path or "<" in path or "$" in path or len(path) > 1024:
         return False
-    if path in _SYSTEM or path.startswith(_KERNEL) or (path != "/" + path.strip("/") or "//" in path):
+    if (
+        path in _SYSTEM
+        or path in _SHARED
+        or path.startswith(_KERNEL)
+        or (path != "/" + path.strip("/") or "//" in path)
+    ):
         return False
     if any(part in (".", "..") for part in path.split("/")):
         return False

@@ -1,7 +1,7 @@
 """An UPDATE of a runtime that loses what we had added gets it back.
 
-Client-side apply sends whole lists, so applying the same file again drops our values; in Trainer 2.0 to 2.2 any change of
-the pod template keeps the runtime's suspended runs from ever resuming.
+Client-side apply sends whole lists, so applying the same file again drops our values; in Trainer 2.0 to 2.2 any change
+of the pod template keeps the runtime's suspended runs from ever resuming.
 Fills: what the record names, the old object has with the recorded value, and the new object lacks; the record itself.
 Silent when: the user wrote another value, or changed ours before.
 """

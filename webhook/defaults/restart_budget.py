@@ -1,7 +1,7 @@
 """A runtime without a restart budget gets one, since JobSet ends the run at the first failed Job otherwise.
 
-Fills: ``failurePolicy.maxRestarts``, also in a ``failurePolicy`` that says something else. On UPDATE only where the user
-changes ``spec`` (controllers write finalizers) and neither state has a ``failurePolicy``: it is immutable once there.
+Fills: ``failurePolicy.maxRestarts``, also beside what a ``failurePolicy`` says already. On UPDATE only where ``spec``
+changes (controllers write finalizers) and neither state has a ``failurePolicy``: it is immutable once it is there.
 Silent when: it is there, 0 included.
 """
 

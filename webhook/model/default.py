@@ -20,9 +20,9 @@ from webhook.model.request import Request
 class Context:
     """What the defaults of one request see, and what they tell each other and the one who called.
 
-    ``runtime``, ``effective`` and ``checkpoints`` are those of a TrainJob as submitted; without a runtime they are None,
-    None and empty. ``storage_of`` judges a volume as one of its containers would mount it. ``build`` gives the pods of a
-    runtime as the draft has it.
+    ``runtime``, ``effective`` and ``checkpoints`` are those of a TrainJob as submitted; without a runtime they are
+    None, None and empty. ``storage_of`` judges a volume as one of its containers would mount it. ``build`` gives the
+    pods of a runtime as the draft has it.
     """
 
     __slots__ = (

@@ -1,4 +1,4 @@
-"""Where a TrainJob carries changes to its pods, in the three shapes that Trainer serves, and how one is written there."""
+"""Where a TrainJob carries changes to its pods, in the three shapes that Trainer serves, and how one is written."""
 
 from __future__ import annotations
 
