@@ -99,18 +99,27 @@ class EffectiveJob(Struct, frozen=True):
         return None
 
     def volume_origin(self, name: str) -> Origin:
-        """Where the volume was written last."""
+        """Where the volume (one from a claim template too) was written last."""
         for layer in reversed(self.layers):
             for index, volume in enumerate(layer.pod.get("volumes") or ()):
                 if volume.get("name") == name:
                     return layer.at(f"volumes[{index}]", short=f"volume {name}")
+        if self.claim_layer is not None and f"volume {name}" in self.claim_layer.places:
+            return self.claim_layer.at(short=f"volume {name}")
         return self.pod_origin("volumes")
 
     def container_origin(self, name: str) -> Origin:
-        """Where the container was written last."""
+        """Where the container was written last, leaving out ``spec.trainer``, which can hold no mount or volume.
+
+        Only a container that nobody but a controller wrote is the controller's.
+        """
+        controllers: Origin | None = None
         for layer, kind, index, _ in self._written(name):
-            return layer.at("" if layer.is_trainer else f"{kind}[{index}]", short=f"container {name}")
-        return self.pod_origin("containers")
+            if layer.object in CONTROLLERS:
+                controllers = layer.at(short=f"container {name}")
+            elif not layer.is_trainer:
+                return layer.at(f"{kind}[{index}]", short=f"container {name}")
+        return controllers or self.pod_origin("containers")
 
     def mount_origin(self, container: str, mount_path: str) -> Origin:
         """Where the mount at ``mount_path`` (as written) of the container was written last."""
@@ -125,6 +134,8 @@ class EffectiveJob(Struct, frozen=True):
     def env_origin(self, container: str, name: str) -> Origin:
         """Where the variable of the container was written last."""
         for layer, kind, index, raw in self._written(container):
+            if f"env {name}" in layer.places:
+                return layer.at(short=f"env {name}")
             env = raw.get("env") or ()
             for at in range(len(env) - 1, -1, -1):
                 if env[at].get("name") == name:
@@ -135,16 +146,17 @@ class EffectiveJob(Struct, frozen=True):
     def container_field_origin(self, container: str, field: str) -> Origin:
         """Where a field of the container (``command``, ``args``, ``image``) was written last."""
         for layer, kind, index, raw in self._written(container):
-            if field in raw:
+            if raw.get("resourcesPerNode" if layer.is_trainer and field == "resources" else field) is not None:
+                own = "resourcesPerNode" if field == "resources" else field
                 return layer.at(
-                    field if layer.is_trainer else f"{kind}[{index}].{field}", short=f"{field} of {container}"
+                    own if layer.is_trainer else f"{kind}[{index}].{field}", short=f"{field} of {container}"
                 )
         return self.container_origin(container)
 
     def pod_origin(self, field: str = "") -> Origin:
         """Where a field of the PodSpec was written last; where nobody wrote it, its place in the runtime."""
         for layer in reversed(self.layers):
-            if field in layer.pod and not layer.is_trainer:
+            if field in layer.pod and not layer.is_trainer and layer.object not in CONTROLLERS:
                 return layer.at(field, short=field)
         return self.layers[0].at(field, short=field)
 

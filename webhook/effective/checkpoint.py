@@ -1,0 +1,272 @@
+"""Where a training container keeps its checkpoints, and what lies under that directory.
+
+A directory is *declared* by the first of the policy's variables that the container's environment sets, *inferred* from
+a framework's flag where none does. Under it lies the volume of the longest mount that is a prefix of it by whole
+components, ``/ckpt`` and ``/ckpt/`` alike; without a mount it is the container's own file system.
+
+A native sidecar (init container with ``restartPolicy: Always``) has a file system of its own: it cannot lend the
+trainer a mount. It counts as one more container to look at where it mounts the same directory from another volume, at least as
+deep as the trainer does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from webhook.effective.expansion import Value, evaluate, expand
+from webhook.effective.flags import find_flag
+from webhook.model.finding import Origin
+from webhook.model.pod import (
+    Checkpoint,
+    DirectoryStatus,
+    EffectiveJob,
+    EffectiveSet,
+    Raw,
+    Storage,
+    StorageKind,
+)
+
+Classify = Callable[[EffectiveJob, Raw, Raw | None, Raw | None], Storage]
+"""(job, container, mount, volume) -> what the volume is worth."""
+
+_NONE: Final = Storage(StorageKind.NONE, "no checkpoint directory is declared")
+_UNRESOLVED: Final = Storage(StorageKind.UNKNOWN, "the checkpoint directory is not known before the pod runs")
+_ADDRESS: Final = Storage(StorageKind.UNKNOWN, "the checkpoint directory is an address, not a directory of the pod")
+_RELATIVE: Final = Storage(
+    StorageKind.UNKNOWN, "the checkpoint directory is relative to the image's own working directory"
+)
+_DECLARED: Final = DirectoryStatus.DECLARED
+_INFERRED: Final = DirectoryStatus.INFERRED
+_UNEXPANDED: Final = DirectoryStatus.UNEXPANDED
+
+
+def find_checkpoints(effective: EffectiveSet, variables: Sequence[str], classify: Classify) -> tuple[Checkpoint, ...]:
+    """The checkpoint directory of every training container, sidecars that mount it after it.
+
+    ``variables`` are the names that declare one, first match wins. A volume that JobSet makes from a claim template has
+    a mount and no volume. ``classify`` is asked once for each directory that is known.
+    """
+    found: list[Checkpoint] = []
+    for job in effective.jobs:
+        if job.trains:
+            for container in job.training_containers():
+                checkpoint = _checkpoint(effective, job, container, variables, classify)
+                found.append(checkpoint)
+                if checkpoint.directory is not None and job.pod.get("initContainers"):
+                    found.extend(_sidecars(checkpoint, effective, classify))
+    return tuple(found)
+
+
+def _checkpoint(
+    effective: EffectiveSet, job: EffectiveJob, container: Raw, variables: Sequence[str], classify: Classify
+) -> Checkpoint:
+    env = container.get("env") or ()
+    declared: Raw | None = None
+    for name in variables:
+        for variable in env:
+            if variable.get("name") == name and (variable.get("value") or variable.get("valueFrom") is not None):
+                declared = variable
+        if declared is not None:
+            break
+    if declared is None:
+        return _inferred(effective, job, container, variables, classify)
+    written = declared.get("value")
+    if written and "$" not in written:
+        value = Value(written)
+    else:
+        value = evaluate(env, effective, job, bool(container.get("envFrom")))[name]
+    status = _UNEXPANDED if value.missing else _DECLARED
+    if value.unknown:
+        return Checkpoint(
+            job, container, DirectoryStatus.UNRESOLVED, _UNRESOLVED, None, written, name, per_pod=value.per_pod
+        )
+    text = value.text
+    if "://" in text:
+        if not text.startswith("file:///"):
+            return Checkpoint(
+                job, container, status, _ADDRESS, text, written, name, None, None, value.per_pod, value.missing
+            )
+        text = text[7:]
+    directory = absolute(text, container)
+    if directory is None:
+        return Checkpoint(job, container, DirectoryStatus.UNRESOLVED, _RELATIVE, None, written, name)
+    mount = mount_under(container, directory)
+    volume = None if mount is None else job.volume(mount.get("name") or "")
+    per_pod = value.per_pod
+    if mount is not None and mount.get("subPathExpr"):
+        per_pod = _with_sub_path(per_pod, mount, effective, job, container)
+    return Checkpoint(
+        job,
+        container,
+        status,
+        classify(job, container, mount, volume),
+        directory,
+        written,
+        name,
+        None,
+        None,
+        per_pod,
+        value.missing,
+        mount,
+        volume,
+    )
+
+
+def _inferred(
+    effective: EffectiveSet, job: EffectiveJob, container: Raw, variables: Sequence[str], classify: Classify
+) -> Checkpoint:
+    """The directory that a flag names. Without one, ``envFrom`` may still define the variable: it is unresolved."""
+    for field in ("args", "command"):
+        words = container.get(field) or ()
+        flag = find_flag(words)
+        if flag is None:
+            continue
+        others = bool(container.get("envFrom"))
+        value = Value(flag.value)
+        if "$" in flag.value:
+            value = expand(flag.value, evaluate(container.get("env") or (), effective, job, others), others)
+        if value.unknown or value.missing or "://" in value.text:
+            continue
+        origin = _word_origin(job, container, field, words[flag.index])
+        directory = absolute(value.text, container)
+        if directory is None:
+            return Checkpoint(job, container, _INFERRED, _RELATIVE, None, flag.value, None, flag.name, origin)
+        mount = mount_under(container, directory)
+        volume = None if mount is None else job.volume(mount.get("name") or "")
+        per_pod = value.per_pod
+        if mount is not None and mount.get("subPathExpr"):
+            per_pod = _with_sub_path(per_pod, mount, effective, job, container)
+        storage = classify(job, container, mount, volume)
+        return Checkpoint(
+            job,
+            container,
+            _INFERRED,
+            storage,
+            directory,
+            flag.value,
+            None,
+            flag.name,
+            origin,
+            per_pod,
+            (),
+            mount,
+            volume,
+        )
+    for source in container.get("envFrom") or ():
+        prefix = source.get("prefix") or ""
+        for name in variables:
+            if name.startswith(prefix):
+                return Checkpoint(
+                    job,
+                    container,
+                    DirectoryStatus.UNRESOLVED,
+                    _UNRESOLVED,
+                    origin=_env_from_origin(job, str(container.get("name") or "")),
+                )
+    return Checkpoint(job, container, DirectoryStatus.NONE, _NONE)
+
+
+def _sidecars(checkpoint: Checkpoint, effective: EffectiveSet, classify: Classify) -> list[Checkpoint]:
+    found: list[Checkpoint] = []
+    job = checkpoint.job
+    directory = checkpoint.directory or ""
+    own = checkpoint.mount
+    depth = 0 if own is None else len(components(own.get("mountPath") or ""))
+    for sidecar in job.pod.get("initContainers") or ():
+        if sidecar.get("restartPolicy") != "Always":
+            continue
+        mount = mount_under(sidecar, directory)
+        if mount is None or len(components(mount.get("mountPath") or "")) < max(depth, 1):
+            continue
+        if own is not None and mount.get("name") == own.get("name"):
+            continue
+        volume = job.volume(mount.get("name") or "")
+        per_pod = checkpoint.per_pod
+        if mount.get("subPathExpr"):
+            per_pod = _with_sub_path(per_pod, mount, effective, job, sidecar)
+        found.append(
+            Checkpoint(
+                job,
+                sidecar,
+                checkpoint.status,
+                classify(job, sidecar, mount, volume),
+                directory,
+                checkpoint.written,
+                checkpoint.variable,
+                checkpoint.flag,
+                checkpoint.directory_origin(),
+                per_pod,
+                checkpoint.missing,
+                mount,
+                volume,
+            )
+        )
+    return found
+
+
+def _with_sub_path(
+    per_pod: tuple[str, ...], mount: Raw, effective: EffectiveSet, job: EffectiveJob, container: Raw
+) -> tuple[str, ...]:
+    others = bool(container.get("envFrom"))
+    value = expand(mount["subPathExpr"], evaluate(container.get("env") or (), effective, job, others), others)
+    return tuple(dict.fromkeys((*per_pod, *value.per_pod)))
+
+
+def mount_under(container: Raw, directory: str) -> Raw | None:
+    """The mount that an absolute, normalised directory lies on; of two at one path the later, which covers it."""
+    best: Raw | None = None
+    longest = 0
+    for mount in container.get("volumeMounts") or ():
+        path = mount.get("mountPath") or ""
+        if path[-1:] == "/" or "//" in path or "/." in path or path[:1] != "/":
+            path = "/" + "/".join(components(path))
+        size = len(path)
+        if size >= longest and (
+            directory == path or (directory.startswith(path) and (size == 1 or directory[size] == "/"))
+        ):
+            best = mount
+            longest = size
+    return best
+
+
+def absolute(text: str, container: Raw) -> str | None:
+    """The directory, absolute and normalised; None where it is relative and the image alone says to what."""
+    if text[:1] != "/":
+        if text[:1] == "~":
+            return None
+        base = container.get("workingDir") or ""
+        if base[:1] != "/":
+            return None
+        text = f"{base}/{text}"
+    if text[-1:] == "/" or "//" in text or "/." in text:
+        return "/" + "/".join(components(text))
+    return text
+
+
+def components(path: str) -> list[str]:
+    """The components of a path from the root, ``.`` and ``..`` resolved as the kernel does without symbolic links."""
+    out: list[str] = []
+    for part in path.split("/"):
+        if part == "..":
+            if out:
+                out.pop()
+        elif part and part != ".":
+            out.append(part)
+    return out
+
+
+def _word_origin(job: EffectiveJob, container: Raw, field: str, word: str) -> Origin:
+    """The item of ``command`` or ``args``, in the text that has it."""
+    name = str(container.get("name") or "")
+    for layer in reversed(job.layers):
+        for kind in ("containers", "initContainers"):
+            for index, raw in enumerate(layer.pod.get(kind) or ()):
+                if raw.get("name") == name and word in (raw.get(field) or ()):
+                    at = f"{field}[{list(raw[field]).index(word)}]"
+                    return layer.at(at if layer.is_trainer else f"{kind}[{index}].{at}", short=at)
+    return job.container_field_origin(name, field)
+
+
+def _env_from_origin(job: EffectiveJob, name: str) -> Origin:
+    return job.container_field_origin(name, "envFrom")

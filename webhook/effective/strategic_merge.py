@@ -1,0 +1,169 @@
+"""Strategic merge of an override into a PodSpec, as ``apimachinery/pkg/util/strategicpatch`` does it for core/v1.
+
+The patch keys are those of the Go types: volumes, containers, initContainers, env, imagePullSecrets and schedulingGates
+merge by ``name``, volumeMounts by ``mountPath``; every other list replaces, every other map merges key by key.
+
+Directives (``$patch``, ``$retainKeys``, ``$setElementOrder/...``, null as "delete") never take effect: the CRD prunes
+unknown fields and nulls before Trainer sees them. And Trainer marshals typed patches, so a zero value of a field that
+is no pointer (``value: ""``, ``readOnly: false``) is left out of the patch and leaves the runtime's value standing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+Raw = Mapping[str, Any]
+Merge = Callable[[Raw, Raw], dict[str, Any]]
+
+POINTERS: Final = frozenset(("csi", "azureDisk"))
+"""Volume sources whose ``readOnly`` and ``fsType`` are pointers, so that false and "" count."""
+_DEEPEST: Final = 24
+"""No field of core/v1 that can be merged lies deeper."""
+
+
+def merge_pod(pod: Raw, patch: Raw) -> dict[str, Any]:
+    """The PodSpec with the override merged in. Neither argument changes; what did not change is shared.
+
+    ``patch`` holds fields that the release serves, and no others.
+    """
+    out = dict(pod)
+    for field, value in patch.items():
+        if not value and value != 0:
+            continue
+        merge = _MERGE.get(field)
+        if merge is not None:
+            key, merge_item = merge
+            out[field] = merge_list(pod.get(field) or (), value, key, merge_item)
+        elif field == "tolerations":
+            out[field] = value
+        elif type(value) is dict and type(pod.get(field)) is dict:
+            out[field] = merge_map(pod[field], value)
+        else:
+            out[field] = value
+    return out
+
+
+def merge_list(base: Sequence[Raw], patch: Sequence[Raw], key: str, merge: Merge) -> list[Raw]:
+    """The merged list in strategic merge's own order (``normalizeElementOrder``).
+
+    Items of the patch stand in the patch's order, items that only the base has in the base's; of the two next ones the
+    base's goes first only if the other stood in the base too, and later.
+    """
+    if not base:
+        return list(patch)
+    place: dict[Any, int] = {}
+    for index, item in enumerate(base):
+        place.setdefault(item.get(key), index)
+    if len(patch) == 1:
+        name = patch[0].get(key)
+        at = place.get(name)
+        if at is None:
+            return [patch[0], *base]
+        if len(place) == len(base):
+            merged = list(base)
+            merged[at] = merge(base[at], patch[0])
+            return merged
+    ours: dict[Any, list[Raw]] = {}
+    for item in patch:
+        name = item.get(key)
+        known = ours.get(name)
+        if known is None:
+            at = place.get(name)
+            ours[name] = [item if at is None else merge(base[at], item)]
+        else:
+            known[0] = merge(known[0], item)
+    rest: list[tuple[int, Raw]] = []
+    for index, item in enumerate(base):
+        name = item.get(key)
+        first = place[name]
+        known = ours.get(name)
+        if known is None:
+            rest.append((first, item))
+        elif first != index:
+            known.append(item)
+    out: list[Raw] = []
+    next_rest = 0
+    for name, items in ours.items():
+        at = place.get(name, -1)
+        for item in items:
+            while next_rest < len(rest) and rest[next_rest][0] < at:
+                out.append(rest[next_rest][1])
+                next_rest += 1
+            out.append(item)
+    out.extend(item for _, item in rest[next_rest:])
+    return out
+
+
+def merge_map(base: Raw, patch: Raw, pointers: bool = True, depth: int = 0) -> dict[str, Any]:
+    """Two maps, key by key; maps in them likewise, lists replace. ``pointers``: whether zero values count."""
+    out = dict(base)
+    for field, value in patch.items():
+        if value is None or field[:1] == "$":
+            continue
+        if not pointers and ((value is False and field == "readOnly") or (value == "" and field != "type")):
+            continue
+        mine = out.get(field)
+        if type(value) is dict and type(mine) is dict and depth < _DEEPEST:
+            out[field] = merge_map(mine, value, pointers, depth + 1)
+        else:
+            out[field] = value
+    return out
+
+
+def merge_volume(base: Raw, patch: Raw) -> dict[str, Any]:
+    """A volume of a known name: the same source merges, another comes to stand beside it (and the Job is refused)."""
+    out = dict(base)
+    for source, value in patch.items():
+        if value is None or source[:1] == "$":
+            continue
+        mine = out.get(source)
+        if type(value) is dict and type(mine) is dict:
+            out[source] = merge_map(mine, value, source in POINTERS)
+        else:
+            out[source] = value
+    return out
+
+
+def merge_variable(base: Raw, patch: Raw) -> dict[str, Any]:
+    """A variable of a known name: ``value`` and ``valueFrom`` may both survive (and the Job is refused)."""
+    out = dict(base)
+    if patch.get("value"):
+        out["value"] = patch["value"]
+    source = patch.get("valueFrom")
+    if source is not None:
+        mine = out.get("valueFrom")
+        out["valueFrom"] = merge_map(mine, source) if type(mine) is dict else source
+    return out
+
+
+def merge_mount(base: Raw, patch: Raw) -> dict[str, Any]:
+    """A mount at a known path; fields of both survive."""
+    pointers = ("mountPropagation", "recursiveReadOnly")
+    said = {field: value for field, value in patch.items() if value or (value is not None and field in pointers)}
+    return {**base, **said}
+
+
+def merge_container(base: Raw, patch: Raw) -> dict[str, Any]:
+    """A container of a known name."""
+    out = dict(base)
+    variables = patch.get("env")
+    if variables:
+        out["env"] = merge_list(base.get("env") or (), variables, "name", merge_variable)
+    mounts = patch.get("volumeMounts")
+    if mounts:
+        out["volumeMounts"] = merge_list(base.get("volumeMounts") or (), mounts, "mountPath", merge_mount)
+    context = patch.get("securityContext")
+    if context is not None:
+        mine = base.get("securityContext")
+        out["securityContext"] = merge_map(mine, context) if type(mine) is dict else context
+    return out
+
+
+_MERGE: Final[dict[str, tuple[str, Merge]]] = {
+    "volumes": ("name", merge_volume),
+    "containers": ("name", merge_container),
+    "initContainers": ("name", merge_container),
+    "imagePullSecrets": ("name", merge_map),
+    "schedulingGates": ("name", merge_map),
+}
