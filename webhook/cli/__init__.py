@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-COMMANDS: Final[dict[str, tuple[str, str]]] = {
+Commands = Mapping[str, tuple[str, str]]
+
+COMMANDS: Final[Commands] = {
     "review": ("webhook.cli.review", "judge TrainJobs and runtimes from files: would they come back?"),
     "pods": ("webhook.cli.pods", "show the pods that Trainer will build, each part with its origin"),
     "rules": ("webhook.cli.rules", "the catalogue of rules, or one rule's page"),
@@ -23,14 +25,14 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
 GROUP: Final = "checkpoint_guard.commands"
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None, commands: Commands = COMMANDS) -> int:
     """Run one command and return its exit code. Never a traceback: an error of ours is one line and exit code 2."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
     try:
-        return _run(arguments)
+        return _run(arguments, commands)
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
@@ -41,30 +43,30 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
 
 
-def _run(arguments: list[str]) -> int:
+def _run(arguments: list[str], commands: Commands) -> int:
     name = arguments[0] if arguments else ""
-    if name in COMMANDS or (name and not name.startswith("-")):
-        command, summary = _find(name)
+    if name and not name.startswith("-"):
+        command, summary = _find(name, commands)
         if command is not None:
             parser = argparse.ArgumentParser(prog=f"{_prog()} {name}", description=summary, allow_abbrev=False)
             command.configure(parser)
             return int(command.run(parser.parse_args(arguments[1:])))
         from webhook.model.nearest import nearest
 
-        close = nearest(name, COMMANDS)[0]
+        close = nearest(name, commands)[0]
         sys.stderr.write(f'error: unknown command "{name}"; nearest: {close}; see {_prog()} --help\n')
         return 2
-    parser = _overview()
+    parser = _overview(commands)
     parser.parse_args(arguments)
     parser.print_help(sys.stderr)
     return 2
 
 
-def _find(name: str) -> tuple[Any, str]:
-    if name in COMMANDS:
+def _find(name: str, commands: Commands) -> tuple[Any, str]:
+    if name in commands:
         from importlib import import_module
 
-        module, summary = COMMANDS[name]
+        module, summary = commands[name]
         return import_module(module), summary
     for entry in _elsewhere():
         if entry.name == name:
@@ -80,11 +82,11 @@ def _elsewhere() -> Any:
     return entry_points(group=GROUP)
 
 
-def _overview() -> argparse.ArgumentParser:
+def _overview(known: Commands) -> argparse.ArgumentParser:
     """The parser of the bare ``ckptguard``: help and version."""
     import webhook
 
-    commands = {name: summary for name, (_, summary) in COMMANDS.items()}
+    commands = {name: summary for name, (_, summary) in known.items()}
     for entry in _elsewhere():
         commands.setdefault(entry.name, _summary(entry.load()))
     width = max(len(name) for name in commands)

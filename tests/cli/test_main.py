@@ -1,0 +1,77 @@
+"""The command itself: help, version, unknown names, faults of ours."""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import types
+
+import pytest
+
+import webhook
+from webhook import cli
+from webhook.cli import COMMANDS, main
+
+
+def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as left:
+        main(["--help"])
+    assert left.value.code == 0
+    out = capsys.readouterr().out
+    for name, (_, summary) in COMMANDS.items():
+        assert f"  {name} " in out
+        assert summary in out
+
+
+def test_without_a_command_help_and_two(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 2
+    assert "commands:" in capsys.readouterr().err
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as left:
+        main(["--version"])
+    assert left.value.code == 0
+    assert capsys.readouterr().out == f"ckptguard {webhook.__version__}\n"
+
+
+def test_unknown_command_names_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["reveiw"]) == 2
+    assert capsys.readouterr().err == 'error: unknown command "reveiw"; nearest: review; see ckptguard --help\n'
+
+
+def test_wrong_flag_is_two(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as left:
+        main(["review", "x.yaml", "--nonsense"])
+    assert left.value.code == 2
+    assert "--nonsense" in capsys.readouterr().err
+
+
+def test_fault_of_ours_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    module = types.ModuleType("broken_command")
+
+    def run(_: argparse.Namespace) -> int:
+        raise KeyError("no\nsuch key")
+
+    vars(module).update(configure=lambda parser: None, run=run)
+    sys.modules["broken_command"] = module
+    try:
+        code = main(["broken"], {"broken": ("broken_command", "breaks")})
+    finally:
+        del sys.modules["broken_command"]
+    err = capsys.readouterr().err
+    assert code == 2
+    assert err.startswith("error: a fault of ckptguard itself, not of your files (KeyError: ")
+    assert err.count("\n") == 1
+    assert cli.GROUP == "checkpoint_guard.commands"
+
+
+def test_review_imports_nothing_that_serving_needs() -> None:
+    heavy = "fastapi pydantic kubernetes cryptography uvicorn asyncio dataclasses difflib logging subprocess"
+    script = (
+        "import sys, webhook.cli.review, webhook.reports.text, webhook.reports.json\n"
+        f"print([name for name in {heavy.split()!r} if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+    assert (done.stdout, done.stderr) == ("[]\n", "")
