@@ -23,7 +23,7 @@ from webhook.effective.template import (
 )
 from webhook.effective.trainer import (
     TORCHTUNE,
-    Unbuildable,
+    UnbuildableError,
     flux_command,
     flux_pod,
     jax_env,
@@ -64,7 +64,7 @@ def build_trainer_pods(trainjob: Raw | None, runtime: Runtime, release: Release)
     managed_by = spec.get("managedBy")
     try:
         jobs = _jobs(prepared, spec, given or generate_name)
-    except Unbuildable:
+    except UnbuildableError:
         jobs = ()
     return EffectiveSet(
         release,
@@ -227,7 +227,7 @@ class _Plan:
                 self.injections = tuple((prepared.torch.get("envInjection") or EMPTY).get("targets") or ())
         if prepared.flux is not None:
             if trainer is None or trainer.get("numNodes") is None:
-                raise Unbuildable("Flux needs spec.trainer.numNodes: Trainer's controller panics without it")
+                raise UnbuildableError("Flux needs spec.trainer.numNodes: Trainer's controller panics without it")
             container: Raw = EMPTY
             if first >= 0 and prepared.jobs[first].node >= 0:
                 container = prepared.jobs[first].pod["containers"][prepared.jobs[first].node]
@@ -235,7 +235,7 @@ class _Plan:
             self.command = flux_command(container, trainer)
             self.args = None
         if prepared.jax is not None and first < 0 and prepared.release is Release.V2_2:
-            raise Unbuildable("JAX needs a job labelled trainer: Trainer's controller panics without it")
+            raise UnbuildableError("JAX needs a job labelled trainer: Trainer's controller panics without it")
 
     def adds_to(self, job: str) -> bool:
         """Whether a framework adds to the job whatever its labels say."""
@@ -270,7 +270,7 @@ def _trained(plan: _Plan, index: int, job: Template, pod: Raw, node: int, layers
             mounts = mpi_mounts(prepared, launcher)
             if launcher:
                 if (prepared.mpi.get("mpiImplementation") or "OpenMPI") != "OpenMPI":
-                    raise Unbuildable("Trainer supports no MPI implementation but OpenMPI")
+                    raise UnbuildableError("Trainer supports no MPI implementation but OpenMPI")
                 added = openmpi_env(prepared, trainer)
     elif prepared.flux is not None and job.name == NODE and trainer is not None:
         volumes, mounts, installer = flux_pod(prepared, plan.flux_env, trainer, plan.name)
@@ -402,7 +402,7 @@ def _injected(plan: _Plan, index: int, job: Template, pod: Raw, layers: list[Lay
     for target in plan.injections:
         for name in target.get("containerNames") or ():
             if all(other.name != target.get("jobName") for other in plan.prepared.jobs):
-                raise Unbuildable("envInjection names a job that the runtime does not have")
+                raise UnbuildableError("envInjection names a job that the runtime does not have")
             if target.get("jobName") != job.name:
                 continue
             env = torch_env(nodes, str(plan.processes), plan.name, False)
@@ -419,7 +419,7 @@ def _injected(plan: _Plan, index: int, job: Template, pod: Raw, layers: list[Lay
                     layers.insert(1, Layer("Trainer", "", "", {kind: [{"name": name, "env": env}]}))
                     break
             else:
-                raise Unbuildable("envInjection names a container that the runtime does not have")
+                raise UnbuildableError("envInjection names a container that the runtime does not have")
     return pod
 
 

@@ -5,8 +5,8 @@ a framework's flag where none does. Under it lies the volume of the longest moun
 components, ``/ckpt`` and ``/ckpt/`` alike; without a mount it is the container's own file system.
 
 A native sidecar (init container with ``restartPolicy: Always``) has a file system of its own: it cannot lend the
-trainer a mount. It counts as one more container to look at where it mounts the same directory from another volume, at least as
-deep as the trainer does.
+trainer a mount. It counts as one more container to look at where it mounts the same directory from another volume,
+at least as deep as the trainer does.
 """
 
 from __future__ import annotations

@@ -181,7 +181,8 @@ def shape_of(
     """What follows from the jobs' labels (``newRuntimeInfo``, ``WithPodSet``).
 
     ``num_nodes`` is None without an mlPolicy. A job trains that is labelled trainer, under MPI job ``node`` too;
-    without any label the only job. ``spec.trainer`` reaches the labelled jobs, with ``env_to_node`` its env job ``node`` too.
+    without any label the only job. ``spec.trainer`` reaches the labelled jobs, its env with
+    ``env_to_node`` also job ``node``.
     """
     labelled = [ancestor == TRAINER_STEP for ancestor in ancestors]
     trains: list[bool] = []

@@ -21,8 +21,8 @@ _MASTER_PORT: Final = {"name": "PET_MASTER_PORT", "value": _PORT}
 TORCHTUNE: Final = ["tune", "run"]
 
 
-class Unbuildable(Exception):
-    """Trainer's controller stops at this TrainJob (an error or a panic), so no JobSet ever comes. The text says why."""
+class UnbuildableError(Exception):
+    """Trainer's controller stops at this TrainJob (an error or a panic), so no JobSet ever comes; the text says why."""
 
 
 def upsert(env: Sequence[Raw], *added: Iterable[Raw]) -> list[Raw]:
@@ -44,7 +44,7 @@ def upsert(env: Sequence[Raw], *added: Iterable[Raw]) -> list[Raw]:
 
 
 def written_env(variables: Iterable[Raw]) -> list[Raw]:
-    """``spec.trainer.env`` (or an initializer's) as Trainer copies it: of ``value`` and ``valueFrom`` the latter alone."""
+    """``spec.trainer.env`` (or an initializer's) as Trainer copies it: ``valueFrom`` leaves no ``value`` beside it."""
     out: list[Raw] = []
     for variable in variables:
         if variable.get("valueFrom") is not None and "value" in variable:
@@ -201,7 +201,7 @@ def processes_per_node(prepared: Prepared, trainer: Raw | None) -> int | str:
     if release is Release.V2_0:
         return asked if trainer_resources is None else _processes_2_0(asked, trainer_resources)
     limits, requests = resources_of(prepared, trainer or EMPTY)
-    if asked == "cpu" and release is Release.V2_1 or asked == "auto" and not gpus(limits, requests):
+    if (asked == "cpu" and release is Release.V2_1) or (asked == "auto" and not gpus(limits, requests)):
         return max(1, _cpus(limits, requests))
     return asked  # type: ignore[no-any-return]
 

@@ -146,8 +146,8 @@ class EffectiveJob(Struct, frozen=True):
     def container_field_origin(self, container: str, field: str) -> Origin:
         """Where a field of the container (``command``, ``args``, ``image``) was written last."""
         for layer, kind, index, raw in self._written(container):
-            if raw.get("resourcesPerNode" if layer.is_trainer and field == "resources" else field) is not None:
-                own = "resourcesPerNode" if field == "resources" else field
+            own = "resourcesPerNode" if layer.is_trainer and field == "resources" else field
+            if raw.get(own) is not None:
                 return layer.at(
                     own if layer.is_trainer else f"{kind}[{index}].{field}", short=f"{field} of {container}"
                 )
