@@ -22,16 +22,21 @@ class Clusters:
     """The clusters of this test process and the guard beside each; all of it ends with the session."""
 
     def __init__(self) -> None:
-        self._clusters: dict[tuple[str, bool], Cluster] = {}
+        self._given: GivenCluster | None = None
+        self._started: dict[tuple[str, bool], ControlPlane] = {}
         self._guards: dict[tuple[str, bool], Guard] = {}
 
     def get(self, release: str, *, kueue: bool = False) -> Cluster:
         """The cluster for a release, with Kueue where asked for. Skips the test where there can be none."""
+        if given := os.environ.get("E2E_KUBECONFIG"):
+            if self._given is None:
+                self._given = _given(Path(given))
+            _skip_unless_fit(self._given, release, kueue)
+            return self._given
         key = (release, kueue)
-        if key not in self._clusters:
-            given = os.environ.get("E2E_KUBECONFIG")
-            self._clusters[key] = _given(Path(given), release, kueue) if given else _started(release, kueue)
-        return self._clusters[key]
+        if key not in self._started:
+            self._started[key] = _started(release, kueue)
+        return self._started[key]
 
     def guard(self, release: str, *, kueue: bool = False) -> Guard:
         """Our webhook on that cluster, running and registered."""
@@ -52,21 +57,24 @@ class Clusters:
             if isinstance(guard.cluster, GivenCluster):
                 guard.unregister()
             guard.stop()
-        for cluster in self._clusters.values():
-            cluster.stop()
+        for plane in self._started.values():
+            plane.stop()
+        if self._given is not None:
+            self._given.stop()
 
 
-def _given(kubeconfig: Path, release: str, kueue: bool) -> Cluster:
-    kubectl = shutil.which("kubectl") or str(build.kubernetes().program("kubectl"))
-    cluster = GivenCluster(kubeconfig, Path(kubectl))
+def _given(kubeconfig: Path) -> GivenCluster:
+    return GivenCluster(kubeconfig, Path(shutil.which("kubectl") or build.kubernetes().program("kubectl")))
+
+
+def _skip_unless_fit(cluster: GivenCluster, release: str, kueue: bool) -> None:
     if cluster.release.trainer != release:
         pytest.skip(f"the cluster of E2E_KUBECONFIG runs Trainer {cluster.release.minor}")
     if kueue and cluster.get("customresourcedefinitions", "workloads.kueue.x-k8s.io") is None:
         pytest.skip("the cluster of E2E_KUBECONFIG does not have Kueue")
-    return cluster
 
 
-def _started(release: str, kueue: bool) -> Cluster:
+def _started(release: str, kueue: bool) -> ControlPlane:
     try:
         for component in needed_components(RELEASES[release], kueue=kueue):
             build.ensure(component)
@@ -79,12 +87,15 @@ def _started(release: str, kueue: bool) -> Cluster:
     return plane
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Keeps the tests of one cluster on one worker of pytest-xdist (`--dist loadgroup`)."""
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        return  # there it is the one place where the mark is known and read
     for item in items:
         parameters = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
         for name in ("release", "kueue_release"):
-            if name in parameters and item.config.pluginmanager.hasplugin("xdist"):
+            if name in parameters:
                 item.add_marker(pytest.mark.xdist_group(f"{name}-{parameters[name]}"))
 
 

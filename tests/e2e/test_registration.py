@@ -58,18 +58,24 @@ def trainjob(namespace: str) -> Object:
     }
 
 
+def record(**added: list[Object]) -> str:
+    """The annotation that says what was added."""
+    return json.dumps(added, separators=(",", ":"), sort_keys=True)
+
+
 def with_variables(job: Object) -> Object:
     """The TrainJob with variables of ours."""
     job = copy.deepcopy(job)
-    job["metadata"]["annotations"] = {ANNOTATION: json.dumps({"env": ["CKPT_DIR"]})}
-    job["spec"]["trainer"]["env"].append({"name": "CKPT_DIR", "value": "/mnt/ckpt"})
+    variable = {"name": "CKPT_DIR", "value": "/mnt/ckpt"}
+    job["metadata"]["annotations"] = {ANNOTATION: record(env=[variable])}
+    job["spec"]["trainer"]["env"].append(variable)
     return job
 
 
 def with_volume(job: Object, minor: str) -> Object:
     """The TrainJob with a volume of ours, in the shape of a release."""
     job = copy.deepcopy(job)
-    job["metadata"]["annotations"] = {ANNOTATION: json.dumps({"volumes": ["guarded"]})}
+    job["metadata"]["annotations"] = {ANNOTATION: record(volumes=[VOLUME])}
     targets = [{"name": "node"}]
     pod = {"volumes": [VOLUME]}
     if minor == "2.0":

@@ -2,10 +2,12 @@
 
 import json
 import os
+import shutil
 import subprocess
 import tempfile
 import uuid
 from collections.abc import Callable, Iterable, Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -144,7 +146,11 @@ class GivenCluster(Cluster):
     def __init__(self, kubeconfig: Path, kubectl: Path) -> None:
         super().__init__(kubeconfig, kubectl, Path(tempfile.mkdtemp(prefix="checkpoint-guard-e2e-")))
 
-    @property
+    def stop(self) -> None:
+        """Deletes what this test run left on this machine; the cluster stays as it is."""
+        shutil.rmtree(self.scratch, ignore_errors=True)
+
+    @cached_property
     def release(self) -> Release:
         """Read from the CRD: what it serves differs from release to release."""
         crd = self.get("customresourcedefinitions", TRAINJOBS)

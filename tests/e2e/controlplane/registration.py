@@ -10,8 +10,8 @@ ANNOTATION = "checkpoint-guard.io/injected"
 MANAGER = "checkpoint-guard.io/webhook"
 RESOURCES = ("trainjobs", "trainingruntimes", "clustertrainingruntimes")
 
-# Which names we added, the annotation says; it is JSON, which CEL cannot read, but a name stands in it quoted.
-_RECORDED = f"oldObject.metadata.annotations['{ANNOTATION}'].contains('\"' + {{name}} + '\"')"
+# Which names we added, the annotation says. It is JSON without spaces; CEL cannot read it, but can look for a text.
+_RECORDED = f"""oldObject.metadata.annotations['{ANNOTATION}'].contains('"name":"' + {{name}} + '"')"""
 
 # One alternative for each place that we write to: a recorded name stands there in the old object and not in the new.
 _LOST = " || ".join(
