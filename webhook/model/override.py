@@ -35,6 +35,11 @@ def override_yaml(release: Release, spec: Mapping[str, Any], job: str, pod: Mapp
     return to_yaml({"spec": {"runtimePatches": [entry]}})
 
 
+def override_manager(spec: Mapping[str, Any]) -> str:
+    """The ``manager`` that an entry of the user's own in ``spec.runtimePatches`` has or could have (2.2 and later)."""
+    return _manager(spec.get("runtimePatches") or ())
+
+
 def _manager(entries: Sequence[Mapping[str, Any]]) -> str:
     """The manager of the user's own entry, since each manager has one entry."""
     for entry in entries:

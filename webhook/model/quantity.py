@@ -54,5 +54,5 @@ def parse_quantity(value: object) -> int | None:
         return None
     number = int(whole + part) * factor
     shift = exponent - len(part)
-    result = number * 10**shift if shift >= 0 else -(-number // 10**-shift)
+    result: int = number * 10**shift if shift >= 0 else -(-number // 10**-shift)
     return -result if negative else result

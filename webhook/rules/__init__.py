@@ -8,18 +8,34 @@ from webhook.model.rule import Rule
 from webhook.rules.claim_deleted_with_job import RULE as CLAIM_DELETED_WITH_JOB
 from webhook.rules.claim_not_shared import RULE as CLAIM_NOT_SHARED
 from webhook.rules.claim_too_small import RULE as CLAIM_TOO_SMALL
+from webhook.rules.claims_on_worker_cluster import RULE as CLAIMS_ON_WORKER_CLUSTER
+from webhook.rules.env_in_override import RULE as ENV_IN_OVERRIDE
 from webhook.rules.ephemeral_checkpoint import RULE as EPHEMERAL_CHECKPOINT
+from webhook.rules.lost_by_kueue import RULE as LOST_BY_KUEUE
 from webhook.rules.missing_claim import RULE as MISSING_CLAIM
+from webhook.rules.missing_trainer_label import RULE as MISSING_TRAINER_LABEL
+from webhook.rules.no_restart_budget import RULE as NO_RESTART_BUDGET
 from webhook.rules.node_local_checkpoint import RULE as NODE_LOCAL_CHECKPOINT
 from webhook.rules.per_attempt_directory import RULE as PER_ATTEMPT_DIRECTORY
+from webhook.rules.pods_retry_alone import RULE as PODS_RETRY_ALONE
 from webhook.rules.read_only_checkpoint import RULE as READ_ONLY_CHECKPOINT
+from webhook.rules.restart_count_reset import RULE as RESTART_COUNT_RESET
+from webhook.rules.restart_ruled_out import RULE as RESTART_RULED_OUT
 from webhook.rules.shared_directory import RULE as SHARED_DIRECTORY
+from webhook.rules.short_grace import RULE as SHORT_GRACE
 from webhook.rules.unbindable_claim import RULE as UNBINDABLE_CLAIM
+from webhook.rules.unbounded_restarts import RULE as UNBOUNDED_RESTARTS
+from webhook.rules.unbuildable_pod import RULE as UNBUILDABLE_POD
 from webhook.rules.undeclared_checkpoint import RULE as UNDECLARED_CHECKPOINT
 from webhook.rules.unexpanded_directory import RULE as UNEXPANDED_DIRECTORY
+from webhook.rules.unknown_override_target import RULE as UNKNOWN_OVERRIDE_TARGET
+from webhook.rules.unknown_runtime import RULE as UNKNOWN_RUNTIME
 from webhook.rules.unresolved_directory import RULE as UNRESOLVED_DIRECTORY
+from webhook.rules.unserved_override import RULE as UNSERVED_OVERRIDE
 from webhook.rules.unusable_claim import RULE as UNUSABLE_CLAIM
 from webhook.rules.unwritable_claim import RULE as UNWRITABLE_CLAIM
+from webhook.rules.volume_source_clash import RULE as VOLUME_SOURCE_CLASH
+from webhook.rules.wedging_update import RULE as WEDGING_UPDATE
 from webhook.rules.zone_split import RULE as ZONE_SPLIT
 
 RULES: Final[tuple[Rule, ...]] = (
@@ -39,4 +55,20 @@ RULES: Final[tuple[Rule, ...]] = (
     UNEXPANDED_DIRECTORY,
     UNRESOLVED_DIRECTORY,
     UNDECLARED_CHECKPOINT,
+    UNKNOWN_RUNTIME,
+    VOLUME_SOURCE_CLASH,
+    UNBUILDABLE_POD,
+    MISSING_TRAINER_LABEL,
+    ENV_IN_OVERRIDE,
+    UNKNOWN_OVERRIDE_TARGET,
+    UNSERVED_OVERRIDE,
+    NO_RESTART_BUDGET,
+    UNBOUNDED_RESTARTS,
+    PODS_RETRY_ALONE,
+    RESTART_RULED_OUT,
+    RESTART_COUNT_RESET,
+    WEDGING_UPDATE,
+    LOST_BY_KUEUE,
+    SHORT_GRACE,
+    CLAIMS_ON_WORKER_CLUSTER,
 )

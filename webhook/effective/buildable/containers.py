@@ -1,0 +1,430 @@
+"""Containers that the Job API refuses (kubernetes pkg/apis/core/validation, ``validateContainers``)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from webhook.effective.buildable.refusal import JOB_API, Refusal
+from webhook.effective.buildable.syntax import (
+    is_config_key,
+    is_dns_label,
+    is_env_name,
+    is_port_name,
+    is_qualified_name,
+    steps_back,
+)
+from webhook.effective.buildable.volumes import sources_of
+from webhook.model.nearest import nearest
+from webhook.model.pod import EffectiveJob, Raw
+from webhook.model.quantity import BILLION, parse_quantity
+
+Paste = Callable[[str, Raw], str]
+"""Job and PodSpec fields -> text to paste where the reviewed object takes them."""
+
+_RARE: Final = frozenset(
+    [
+        "ports",
+        "envFrom",
+        "imagePullPolicy",
+        "terminationMessagePolicy",
+        "livenessProbe",
+        "readinessProbe",
+        "startupProbe",
+        "lifecycle",
+        "securityContext",
+        "restartPolicy",
+        "restartPolicyRules",
+        "volumeDevices",
+    ]
+)
+_PULL: Final = frozenset(("Always", "IfNotPresent", "Never"))
+_RESTART: Final = frozenset(("Always", "OnFailure", "Never"))
+_MESSAGE: Final = frozenset(("File", "FallbackToLogsOnError"))
+_FIELDS: Final = frozenset(
+    [
+        "metadata.name",
+        "metadata.namespace",
+        "metadata.uid",
+        "spec.nodeName",
+        "spec.host",
+        "spec.serviceAccountName",
+        "status.hostIP",
+        "status.hostIPs",
+        "status.podIP",
+        "status.podIPs",
+    ]
+)
+_KEYED: Final = ("metadata.labels['", "metadata.annotations['")
+_RESOURCES: Final = frozenset(
+    f"{kind}.{name}" for kind in ("limits", "requests") for name in ("cpu", "memory", "ephemeral-storage")
+)
+_PROBES: Final = ("livenessProbe", "readinessProbe", "startupProbe")
+_HANDLERS: Final = ("exec", "httpGet", "tcpSocket", "grpc", "sleep")
+
+
+def is_foreign(job: EffectiveJob, kind: str, container: Raw) -> bool:
+    """Whether an override brought the container: the runtime has none of that name, and nobody gave it an image.
+
+    An override cannot carry an image, so such a container is a target that does not exist.
+    """
+    if container.get("image"):
+        return False
+    name = container.get("name")
+    return not any(own.get("name") == name for own in job.layers[0].pod.get(kind) or ()) and len(job.layers) > 1
+
+
+def refused_containers(job: EffectiveJob, templates: frozenset[str], paste: Paste) -> Iterator[Refusal]:
+    """Faults of every container. ``templates`` are the volumes that JobSet adds from ``volumeClaimPolicies``."""
+    pod = job.pod
+    volumes = {volume.get("name") for volume in pod.get("volumes") or ()}
+    if templates:
+        volumes |= templates
+    if not pod.get("containers"):
+        yield Refusal(
+            JOB_API,
+            job.pod_origin("containers"),
+            f'job "{job.name}" has no container',
+            "containers:\n- name: node\n  image: <image>",
+            job=job.name,
+            subject="containers",
+        )
+    seen: set[str] = set()
+    ports: set[tuple[str, str, int]] = set()
+    for kind in ("containers", "initContainers"):
+        for container in pod.get(kind) or ():
+            name = container.get("name") or ""
+            if name in seen or not is_dns_label(name):
+                yield _refused_name(job, kind, name, name in seen)
+            seen.add(name)
+            if not container.get("image"):
+                if is_foreign(job, kind, container):
+                    continue
+                yield Refusal(
+                    JOB_API,
+                    job.container_origin(name),
+                    f'container "{name}" of job "{job.name}" has no image',
+                    "image: <image>",
+                    job=job.name,
+                    container=name,
+                    subject="image",
+                    mendable=name == "node",
+                )
+            if env := container.get("env"):
+                for variable in env:
+                    if "valueFrom" in variable or not is_env_name(variable.get("name") or ""):
+                        yield from _refused_variable(job, name, variable)
+            if mounts := container.get("volumeMounts"):
+                yield from _refused_mounts(job, container, name, mounts, volumes, paste)
+            if resources := container.get("resources"):
+                yield from _refused_resources(job, name, resources)
+            if not _RARE.isdisjoint(container):
+                yield from _refused_rest(job, kind, container, name, volumes, ports)
+
+
+def _refused_name(job: EffectiveJob, kind: str, name: str, twice: bool) -> Refusal:
+    return Refusal(
+        JOB_API,
+        job.container_origin(name),
+        f'job "{job.name}" has two containers named "{name}"'
+        if twice
+        else f'container name "{name}" of job "{job.name}" is no DNS label',
+        f"{kind}:\n- name: <another name: at most 63 of a-z, 0-9 and ->",
+        job=job.name,
+        container=name,
+        subject="name twice" if twice else "name",
+    )
+
+
+def _refused_variable(job: EffectiveJob, container: str, variable: Raw) -> Iterator[Refusal]:
+    name = variable.get("name") or ""
+    fault = fix = ""
+    if not is_env_name(name):
+        fault, fix = 'has a name that is empty or holds "=" or a character that is not printable ASCII', "name: <NAME>"
+    elif (source := variable.get("valueFrom")) is not None:
+        sources = [key for key, value in source.items() if value is not None]
+        if variable.get("value"):
+            if not sources:
+                fault, fix = "has a value beside an empty valueFrom", f"- name: {name}\n  value: {_text(variable)}"
+            else:
+                fault = f"has both value and valueFrom.{sources[0]}"
+                where = (
+                    "spec.trainer.env replaces the runtime's variable whole"
+                    if container == "node" and job.receives_trainer
+                    else "an override cannot replace the runtime's valueFrom: set it there, or under another name"
+                )
+                fix = f"- name: {name}\n  value: {_text(variable)}  # {where}"
+        elif len(sources) != 1:
+            fault = f"has {len(sources) or 'no'} sources in valueFrom"
+            fix = f"- name: {name}\n  valueFrom:\n    secretKeyRef: {{name: <secret>, key: <key>}}"
+        else:
+            fault, fix = _fault_of_source(sources[0], source[sources[0]])
+    if fault:
+        yield Refusal(
+            JOB_API,
+            job.env_origin(container, name),
+            f'variable "{name}" of container "{container}" {fault}',
+            fix,
+            job=job.name,
+            container=container,
+            subject=f"env {name}",
+        )
+
+
+def _text(variable: Raw) -> str:
+    value = str(variable.get("value"))
+    return '"<value>"' if '"' in value or "\\" in value or not value.isprintable() or len(value) > 80 else f'"{value}"'
+
+
+def _fault_of_source(kind: str, value: Raw) -> tuple[str, str]:
+    if kind == "fieldRef":
+        path = value.get("fieldPath") or ""
+        if path not in _FIELDS and not (path.startswith(_KEYED) and path.endswith("']")):
+            return (
+                f'reads field "{path}", which the downward API does not have',
+                "fieldRef:\n  fieldPath: metadata.name",
+            )
+    elif kind == "resourceFieldRef":
+        resource = value.get("resource") or ""
+        if resource not in _RESOURCES and not resource.startswith(("requests.hugepages-", "limits.hugepages-")):
+            return f'reads resource "{resource}", which the downward API does not have', (
+                "resourceFieldRef:\n  resource: limits.cpu"
+            )
+    elif kind in ("configMapKeyRef", "secretKeyRef") and not (
+        value.get("name") and is_config_key(value.get("key") or "")
+    ):
+        return f"has a {kind} without a name and a key", f"{kind}:\n  name: <name>\n  key: <key>"
+    return "", ""
+
+
+def _refused_mounts(
+    job: EffectiveJob,
+    container: Raw,
+    owner: str,
+    mounts: list[Raw],
+    volumes: set[object],
+    paste: Paste,
+) -> Iterator[Refusal]:
+    paths: set[str] = set()
+    for mount in mounts:
+        path = mount.get("mountPath") or ""
+        name = mount.get("name") or ""
+        if name not in volumes or name == "":
+            yield _missing_volume(job, owner, name, path, volumes, paste)
+        fault = fix = ""
+        if path in paths or not path:
+            fault = (
+                f'mounts "{name}" at "{path}", where another volume is mounted' if path else f'mounts "{name}" nowhere'
+            )
+            fix = f"- name: {name}\n  mountPath: <another path>"
+        paths.add(path)
+        if len(mount) > 2:
+            within = mount.get("subPath") or ""
+            pattern = mount.get("subPathExpr") or ""
+            if within and pattern:
+                fault = f'mounts "{name}" at "{path}" with both subPath "{within}" and subPathExpr "{pattern}"'
+                fix = (
+                    f"- name: {name}\n  mountPath: {path}\n  subPathExpr: {pattern}  # without subPath, in every object"
+                )
+            elif within[:1] == "/" or pattern[:1] == "/" or steps_back(within) or steps_back(pattern):
+                fault = f'mounts "{name}" with subPath "{within or pattern}", which is absolute or holds ".."'
+                fix = f"{'subPath' if within else 'subPathExpr'}: <a relative path without ..>"
+            elif (mount.get("recursiveReadOnly") or "Disabled") != "Disabled" and not mount.get("readOnly"):
+                fault, fix = f'mounts "{name}" with recursiveReadOnly and without readOnly', "readOnly: true"
+            elif mount.get("mountPropagation") == "Bidirectional" and not (container.get("securityContext") or {}).get(
+                "privileged"
+            ):
+                fault = f'mounts "{name}" with mountPropagation "Bidirectional" and is not privileged'
+                fix = "mountPropagation: HostToContainer"
+        if fault:
+            yield Refusal(
+                JOB_API,
+                job.mount_origin(owner, path),
+                f'container "{owner}" {fault}',
+                fix,
+                job=job.name,
+                container=owner,
+                subject=f"mount {path}",
+            )
+
+
+def _missing_volume(job: EffectiveJob, owner: str, name: str, path: str, volumes: set[object], paste: Paste) -> Refusal:
+    known = nearest(name, [str(volume) for volume in volumes if volume])
+    there = ", ".join(f'"{other}"' for other in known[:5]) or "none at all"
+    volume = {"name": name or "<volume>", "persistentVolumeClaim": {"claimName": "<claim>"}}
+    return Refusal(
+        JOB_API,
+        job.mount_origin(owner, path),
+        f'container "{owner}" mounts volume "{name}", and the pod\'s volumes are {there}',
+        paste(job.name, {"volumes": [volume]}),
+        job=job.name,
+        container=owner,
+        subject=f"volume of mount {path}",
+        mendable=True,
+    )
+
+
+def _refused_resources(job: EffectiveJob, owner: str, resources: Raw) -> Iterator[Refusal]:
+    limits = resources.get("limits") or {}
+    requests = resources.get("requests") or {}
+    for name, text in requests.items():
+        if text != limits.get(name):
+            amount = parse_quantity(text)
+            ceiling = parse_quantity(limits[name]) if name in limits else None
+            fixed = ("/" in name and "kubernetes.io/" not in name) or name.startswith("hugepages-")
+            fault = ""
+            if fixed and name not in limits:
+                fault = f"requests {name} without a limit"
+            elif amount is not None and ceiling is not None and (amount > ceiling or (fixed and amount != ceiling)):
+                fault = f'requests {name} "{text}", and its limit is "{limits[name]}"'
+            if fault:
+                yield _resource(job, owner, name, fault, f"limits:\n  {name}: {text}\nrequests:\n  {name}: {text}")
+    for listed in (limits, requests):
+        for name, text in listed.items():
+            if name in ("cpu", "memory"):
+                if str(text)[:1] == "-":
+                    yield _resource(job, owner, name, f'has {name} "{text}"', f"{name}: <a quantity above 0>")
+                continue
+            amount = parse_quantity(text)
+            if amount is not None and (amount < 0 or ("/" in name and amount % BILLION)):
+                yield _resource(job, owner, name, f'has {name} "{text}"', f"{name}: <a whole number above 0>")
+            elif "/" not in name and name != "ephemeral-storage" and not name.startswith("hugepages-"):
+                yield _resource(
+                    job, owner, name, f'names resource "{name}"', f"<domain>/{name}: {text}  # e.g. nvidia.com/gpu"
+                )
+            elif not is_qualified_name(name):
+                yield _resource(job, owner, name, f'names resource "{name}"', "nvidia.com/gpu: <number>")
+
+
+def _resource(job: EffectiveJob, owner: str, name: str, fault: str, fix: str) -> Refusal:
+    return Refusal(
+        JOB_API,
+        job.container_field_origin(owner, "resources"),
+        f'container "{owner}" {fault}',
+        fix,
+        job=job.name,
+        container=owner,
+        subject=f"resources {name}",
+        mendable=owner == "node",
+    )
+
+
+def _refused_rest(
+    job: EffectiveJob,
+    kind: str,
+    container: Raw,
+    owner: str,
+    volumes: set[object],
+    ports: set[tuple[str, str, int]],
+) -> Iterator[Refusal]:
+    def refusal(field: str, fault: str, fix: str) -> Refusal:
+        return Refusal(
+            JOB_API,
+            job.container_field_origin(owner, field),
+            f'container "{owner}" {fault}',
+            fix,
+            job=job.name,
+            container=owner,
+            subject=field,
+        )
+
+    yield from _refused_ports(container, job, ports if kind == "containers" else set(), refusal)
+    for source in container.get("envFrom") or ():
+        if (source.get("configMapRef") is None) == (source.get("secretRef") is None):
+            yield refusal(
+                "envFrom",
+                "has an envFrom entry that is not one ConfigMap or one Secret",
+                "- secretRef: {name: <secret>}",
+            )
+        elif not is_env_name(source.get("prefix") or "A"):
+            yield refusal("envFrom", f'has prefix "{source.get("prefix")}"', "prefix: <PREFIX_>")
+    if (policy := container.get("imagePullPolicy")) and policy not in _PULL:
+        yield refusal("imagePullPolicy", f'has imagePullPolicy "{policy}"', "imagePullPolicy: IfNotPresent")
+    if (policy := container.get("terminationMessagePolicy")) and policy not in _MESSAGE:
+        yield refusal(
+            "terminationMessagePolicy", f'has terminationMessagePolicy "{policy}"', "terminationMessagePolicy: File"
+        )
+    restart = container.get("restartPolicy")
+    if restart and restart not in _RESTART:
+        yield refusal("restartPolicy", f'has restartPolicy "{restart}"', "restartPolicy: Always")
+    if container.get("restartPolicyRules") and not restart:
+        yield refusal("restartPolicyRules", "has restartPolicyRules without restartPolicy", "restartPolicy: Never")
+    if kind == "initContainers" and restart != "Always":
+        for field in (*_PROBES, "lifecycle"):
+            if container.get(field) is not None:
+                yield refusal(
+                    field,
+                    f"is an init container with {field} and without restartPolicy Always",
+                    "restartPolicy: Always  # makes it a native sidecar; or leave the field out",
+                )
+    else:
+        yield from _refused_probes(container, refusal)
+    context = container.get("securityContext") or {}
+    if context.get("allowPrivilegeEscalation") is False:
+        added = (context.get("capabilities") or {}).get("add") or ()
+        if context.get("privileged") or "CAP_SYS_ADMIN" in added:
+            yield refusal(
+                "securityContext",
+                "has allowPrivilegeEscalation false beside privileged or CAP_SYS_ADMIN",
+                "allowPrivilegeEscalation: true",
+            )
+    for field in ("runAsUser", "runAsGroup"):
+        if not 0 <= (context.get(field) or 0) < 2**31:
+            yield refusal("securityContext", f"has {field} {context[field]}", f"{field}: 1000")
+    for device in container.get("volumeDevices") or ():
+        volume = job.volume(device.get("name") or "")
+        if device.get("name") not in volumes:
+            yield refusal(
+                "volumeDevices", f'uses device "{device.get("name")}", which is no volume of the pod', "name: <volume>"
+            )
+        elif volume is not None and not {"persistentVolumeClaim", "ephemeral"}.issuperset(sources_of(volume)):
+            yield refusal(
+                "volumeDevices", f'uses volume "{device.get("name")}" as a device, and it is no claim', "name: <volume>"
+            )
+        elif any(mount.get("name") == device.get("name") for mount in container.get("volumeMounts") or ()):
+            yield refusal(
+                "volumeDevices", f'uses volume "{device.get("name")}" as a device and mounts it', "name: <volume>"
+            )
+
+
+def _refused_ports(
+    container: Raw, job: EffectiveJob, taken: set[tuple[str, str, int]], refusal: Callable[[str, str, str], Refusal]
+) -> Iterator[Refusal]:
+    names: set[str] = set()
+    host = bool(job.pod.get("hostNetwork"))
+    for port in container.get("ports") or ():
+        name, number = port.get("name") or "", port.get("containerPort") or 0
+        outside = port.get("hostPort") or (number if host else 0)
+        key = (port.get("protocol") or "TCP", port.get("hostIP") or "", outside)
+        if not 0 < number < 65536 or not 0 <= outside < 65536:
+            yield refusal("ports", f"has port {number} with hostPort {outside}", "containerPort: <1..65535>")
+        elif name and (name in names or not is_port_name(name)):
+            yield refusal("ports", f'has port name "{name}" twice or badly formed', "name: <at most 15 of a-z, 0-9, ->")
+        elif key[0] not in ("TCP", "UDP", "SCTP"):
+            yield refusal("ports", f'has protocol "{key[0]}"', "protocol: TCP")
+        elif outside and key in taken:
+            yield refusal("ports", f"uses hostPort {outside}, which is taken in the pod", "hostPort: <another port>")
+        elif host and outside != number:
+            yield refusal("ports", f"has hostPort {outside} for port {number} under hostNetwork", f"hostPort: {number}")
+        names.add(name)
+        taken.add(key)
+
+
+def _refused_probes(container: Raw, refusal: Callable[[str, str, str], Refusal]) -> Iterator[Refusal]:
+    lifecycle = container.get("lifecycle") or {}
+    handlers = [(field, container.get(field)) for field in _PROBES]
+    handlers += [(f"lifecycle.{hook}", lifecycle.get(hook)) for hook in ("postStart", "preStop")]
+    for field, handler in handlers:
+        if handler is None:
+            continue
+        top = field.partition(".")[0]
+        kinds = [kind for kind in _HANDLERS if handler.get(kind) is not None]
+        if len(kinds) != 1:
+            yield refusal(top, f"has {len(kinds) or 'no'} handlers in {field}", "exec:\n  command: [<command>]")
+        elif kinds[0] == "exec" and not handler["exec"].get("command"):
+            yield refusal(top, f"has an empty command in {field}.exec", "command: [<command>]")
+        if field in ("livenessProbe", "startupProbe") and (handler.get("successThreshold") or 1) != 1:
+            yield refusal(top, f"has successThreshold {handler['successThreshold']} in {field}", "successThreshold: 1")
+        for number in ("initialDelaySeconds", "timeoutSeconds", "periodSeconds", "failureThreshold"):
+            if (handler.get(number) or 0) < 0:
+                yield refusal(top, f"has {number} {handler[number]} in {field}", f"{number}: 10")

@@ -1,0 +1,254 @@
+"""JobSets that JobSet's own webhook and schema refuse (sigs.k8s.io/jobset pkg/webhooks, 0.8.2 to 0.12.0)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from webhook.effective.buildable.refusal import JOBSET, Refusal
+from webhook.effective.buildable.syntax import is_dns_1035_label, is_dns_subdomain
+from webhook.model.finding import Origin
+from webhook.model.nearest import nearest
+from webhook.model.pod import EMPTY, EffectiveSet, Raw
+from webhook.model.release import Release
+
+_LONGEST: Final = 63
+_SUFFIX: Final = len("-abcde")
+_GENERATED: Final = 5
+"""Characters that the API server adds to ``generateName``."""
+_REASONS: Final = frozenset(
+    ("BackoffLimitExceeded", "DeadlineExceeded", "FailedIndexes", "MaxFailedIndexesExceeded", "PodFailurePolicy")
+)
+_GATED: Final = frozenset(("RestartJob", "RestartJobAndIgnoreMaxRestarts"))
+_RULE_NAME: Final = str.maketrans("", "", "_,:")
+_MAX_INT32: Final = 2**31 - 1
+
+
+def refused_jobset(effective: EffectiveSet) -> Iterator[Refusal]:
+    """Faults of the JobSet as a whole."""
+    spec = effective.jobset_spec
+    jobs: list[Raw] = spec.get("replicatedJobs") or []
+    if effective.trainjob or effective.generate_name:
+        yield from _refused_names(effective, jobs)
+    names: set[str] = set()
+    in_order = (spec.get("startupPolicy") or EMPTY).get("startupPolicyOrder") == "InOrder"
+    for index, job in enumerate(jobs):
+        if depends := job.get("dependsOn"):
+            yield from _refused_order(effective, index, job, depends, names, in_order)
+        names.add(job.get("name") or "")
+    if policy := spec.get("failurePolicy"):
+        yield from _refused_failure_policy(effective, policy, names)
+    if targets := (spec.get("successPolicy") or EMPTY).get("targetReplicatedJobs"):
+        for name in targets:
+            if name not in names:
+                yield _jobset(effective, "successPolicy", *_unknown_job("successPolicy", name, names))
+    if (subdomain := (spec.get("network") or EMPTY).get("subdomain")) and not is_dns_1035_label(subdomain):
+        yield _jobset(
+            effective,
+            "network.subdomain",
+            f'network subdomain "{subdomain}" is no DNS label',
+            "subdomain: <a-z, 0-9, ->",
+        )
+    if coordinator := spec.get("coordinator"):
+        name = coordinator.get("replicatedJob") or ""
+        target = effective.job(name)
+        if name not in names:
+            yield _jobset(effective, "coordinator", *_unknown_job("coordinator", name, names))
+        elif target is not None and not 0 <= (coordinator.get("podIndex") or 0) < max(
+            target.pods // max(target.replicas, 1), 1
+        ):
+            yield _jobset(
+                effective,
+                "coordinator",
+                f"coordinator is pod {coordinator['podIndex']} of {target.pods}",
+                "podIndex: 0",
+            )
+    if spec.get("volumeClaimPolicies") and effective.release.at_least(Release.V2_2):
+        yield from _refused_templates(effective)
+
+
+def _jobset(effective: EffectiveSet, field: str, problem: str, fix: str, unsure: bool = False) -> Refusal:
+    at = Origin(effective.runtime_label, f"spec.template.spec.{field}", field)
+    return Refusal(JOBSET, at, problem, fix, subject=field, unsure=unsure)
+
+
+def _unknown_job(where: str, name: str, names: set[str]) -> tuple[str, str]:
+    known = nearest(name, names)
+    there = ", ".join(f'"{other}"' for other in known[:5])
+    return f'{where} names job "{name}", and the runtime has {there}', f"- {known[0] if known else 'node'}"
+
+
+def _refused_names(effective: EffectiveSet, jobs: list[Raw]) -> Iterator[Refusal]:
+    generated = not effective.trainjob
+    name = (
+        effective.generate_name[: _LONGEST - _GENERATED] + "x" * _GENERATED if generated else effective.trainjob or ""
+    )
+    longest, culprit = 0, ""
+    for job in effective.jobs:
+        length = len(name) + len(job.name) + len(str(max(job.replicas - 1, 0))) + 2
+        if job.spec.get("completionMode") != "NonIndexed":
+            length += len(str(max(job.pods // max(job.replicas, 1) - 1, 0))) + 1 + _SUFFIX
+        if length > longest:
+            longest, culprit = length, job.name
+        if not job.name.isalnum() and not is_dns_1035_label(f"a{job.name[: _LONGEST - 2]}a"):
+            field = f"replicatedJobs[{_index(jobs, job.name)}].name"
+            yield _jobset(effective, field, f'job name "{job.name}" is no DNS label', "name: <a-z, 0-9, ->")
+    if longest <= _LONGEST:
+        return
+    room = len(name) - (longest - _LONGEST) - (_GENERATED if generated else 0)
+    field = "generateName" if generated else "name"
+    yield Refusal(
+        JOBSET,
+        Origin(f"TrainJob/{effective.trainjob or effective.generate_name}", f"metadata.{field}", field),
+        f'pods of job "{culprit}" would have names of {longest} characters, and {_LONGEST} is the most',
+        f"{field}: <at most {room} characters>" if room > 0 else "name: <a shorter name of the replicatedJob>",
+        job=culprit,
+        subject="name",
+    )
+
+
+def _index(jobs: list[Raw], name: str) -> int:
+    return next((index for index, job in enumerate(jobs) if job.get("name") == name), 0)
+
+
+def _refused_order(
+    effective: EffectiveSet, index: int, job: Raw, depends: list[Raw], earlier: set[str], in_order: bool
+) -> Iterator[Refusal]:
+    field, name = f"replicatedJobs[{index}].dependsOn", job.get("name") or ""
+    if index == 0:
+        yield _jobset(
+            effective,
+            field,
+            f'the first job, "{name}", depends on another',
+            f'dependsOn: []  # and "{name}" below the job that it waits for',
+        )
+        return
+    if in_order:
+        yield _jobset(
+            effective,
+            field,
+            f'job "{name}" has dependsOn beside startupPolicy InOrder',
+            "startupPolicy:\n  startupPolicyOrder: AnyOrder",
+        )
+    # JobSet 0.8 looks at the first entry alone.
+    for item in depends if effective.release.at_least(Release.V2_1) else depends[:1]:
+        if item.get("name") not in earlier and item.get("name") != name:
+            there = ", ".join(f'"{other}"' for other in sorted(earlier))
+            yield _jobset(
+                effective,
+                field,
+                f'job "{name}" depends on "{item.get("name")}", and only {there} stand before it',
+                f"dependsOn:\n- name: {sorted(earlier)[-1]}\n  status: Complete",
+            )
+
+
+def _refused_failure_policy(effective: EffectiveSet, policy: Raw, names: set[str]) -> Iterator[Refusal]:
+    if policy.get("restartStrategy") == "InPlaceRestart":
+        yield from _refused_in_place(effective)
+    seen: set[str] = set()
+    for index, rule in enumerate(policy.get("rules") or ()):
+        field = f"failurePolicy.rules[{index}]"
+        name = rule.get("name") or f"failurePolicyRule{index}"
+        plain = name.translate(_RULE_NAME)
+        if name in seen:
+            yield _jobset(
+                effective, field, f'two failurePolicy rules are named "{name}"', f"name: {name[:120]}_{index}"
+            )
+        elif not (
+            plain.isalnum() and plain.isascii() and name[0].isalpha() and name[-1] not in ",:" and len(name) <= 128
+        ):
+            yield _jobset(effective, field, f'failurePolicy rule name "{name}" is badly formed', f"name: rule_{index}")
+        seen.add(name)
+        for target in rule.get("targetReplicatedJobs") or ():
+            if target not in names:
+                yield _jobset(effective, field, *_unknown_job(f'failurePolicy rule "{name}"', target, names))
+        for reason in rule.get("onJobFailureReasons") or ():
+            if reason not in _REASONS:
+                near = nearest(reason, _REASONS)[0]
+                yield _jobset(
+                    effective,
+                    field,
+                    f'failurePolicy rule "{name}" names reason "{reason}"',
+                    f"onJobFailureReasons:\n- {near}",
+                )
+        if (action := rule.get("action")) in _GATED:
+            yield _jobset(
+                effective,
+                field,
+                f'failurePolicy rule "{name}" has action "{action}", which JobSet takes under gate RestartJob alone',
+                "action: RestartJobSet",
+                unsure=True,
+            )
+
+
+def _refused_in_place(effective: EffectiveSet) -> Iterator[Refusal]:
+    field = "failurePolicy.restartStrategy"
+    yield _jobset(
+        effective,
+        field,
+        'restartStrategy is "InPlaceRestart", which JobSet refuses unless its feature gate InPlaceRestart is on',
+        "restartStrategy: Recreate",
+        unsure=True,
+    )
+    for job in effective.jobs:
+        if job.backoff_limit != _MAX_INT32 or job.spec.get("podReplacementPolicy") != "Failed":
+            yield Refusal(
+                JOBSET,
+                Origin(effective.runtime_label, "spec.template.spec.failurePolicy.restartStrategy", "restartStrategy"),
+                f'restartStrategy is "InPlaceRestart" and job "{job.name}" has backoffLimit {job.backoff_limit} and '
+                f'podReplacementPolicy "{job.spec.get("podReplacementPolicy") or ""}"',
+                f"restartStrategy: Recreate\n# or, in {job.job_origin.field}:\n"
+                f"#   backoffLimit: {_MAX_INT32}\n#   podReplacementPolicy: Failed",
+                job=job.name,
+                subject=field,
+            )
+
+
+def _refused_templates(effective: EffectiveSet) -> Iterator[Refusal]:
+    name = effective.trainjob or ""
+    mounted = {
+        mount.get("name")
+        for job in effective.jobs
+        for _, _, container in job.containers()
+        for mount in container.get("volumeMounts") or ()
+    }
+    seen: set[str] = set()
+    for at, policy in enumerate(effective.jobset_spec.get("volumeClaimPolicies") or ()):
+        for index, template in enumerate(policy.get("templates") or ()):
+            claim = (template.get("metadata") or EMPTY).get("name") or ""
+            field = f"volumeClaimPolicies[{at}].templates[{index}]"
+            if claim in seen:
+                yield _jobset(
+                    effective, field, f'two claim templates are named "{claim}"', f"metadata:\n  name: {claim}-2"
+                )
+            elif not is_dns_subdomain(claim):
+                yield _jobset(
+                    effective, field, f'claim template name "{claim}" is no object name', "metadata:\n  name: ckpt"
+                )
+            elif len(claim) + 1 + len(name) > _LONGEST:
+                yield _jobset(
+                    effective,
+                    field,
+                    f'claim "{claim}-{name}" has {len(claim) + 1 + len(name)} characters, and {_LONGEST} is the most',
+                    f"metadata:\n  name: <at most {max(_LONGEST - 1 - len(name), 1)} characters>",
+                )
+            seen.add(claim)
+            if claim not in mounted:
+                yield Refusal(
+                    JOBSET,
+                    Origin(effective.runtime_label, f"spec.template.spec.{field}", field),
+                    f'no container mounts claim template "{claim}"',
+                    f"volumeMounts:  # or leave the template out\n- name: {claim}\n  mountPath: /mnt/ckpt",
+                    subject=f"template {claim}",
+                    mendable=True,
+                )
+            for job in effective.jobs:
+                if job.volume(claim) is not None:
+                    yield Refusal(
+                        JOBSET,
+                        job.volume_origin(claim),
+                        f'volume "{claim}" of job "{job.name}" has the name of a claim template',
+                        f"name: {claim}-2  # and the same name in the volumeMounts that mean this volume",
+                        job=job.name,
+                        subject=f"template {claim}",
+                    )

@@ -1,0 +1,49 @@
+"""The finished JobSet is deleted after its TTL, and Trainer makes a new one with a fresh restart count.
+
+Reads: `ttlSecondsAfterFinished` of the runtime's JobSet and the Trainer release.
+Silent when: no TTL is set; Trainer 2.0, which leaves a finished TrainJob alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from webhook.model.finding import Finding, Origin, Severity
+from webhook.model.release import Release
+from webhook.model.rule import Rule
+from webhook.model.subject import Subject
+
+_FIELD = "ttlSecondsAfterFinished"
+
+
+def check(subject: Subject) -> Iterator[Finding]:
+    effective = subject.effective
+    if effective is None or (ttl := effective.jobset_spec.get(_FIELD)) is None:
+        return
+    # The controller of 2.0 returns at once for a finished TrainJob; that of 2.1 never looks; 2.2 and later look after
+    # they have taken the Failed condition away.
+    if effective.release is Release.V2_0:
+        return
+    which = "a finished" if effective.release is Release.V2_1 else "a failed"
+    kind, _, name = effective.runtime_label.partition("/")
+    scope = f" -n {subject.namespace}" if kind == "TrainingRuntime" else ""
+    remove = f'[{{"op":"remove","path":"/spec/template/spec/{_FIELD}"}}]'
+    if subject.is_trainjob or subject.request.operation == "UPDATE":
+        fix = f"kubectl patch {kind.lower()} {name}{scope} --type json -p '{remove}'"
+    else:
+        fix = f"# leave out {_FIELD}: {ttl}"
+    yield Finding(
+        Origin(effective.runtime_label, f"spec.template.spec.{_FIELD}", _FIELD),
+        f"{_FIELD} is {ttl}: {ttl} s after the end Trainer {effective.release.value} makes {which} run's JobSet anew",
+        fix,
+        subject=_FIELD,
+    )
+
+
+RULE = Rule(
+    id="restart-count-reset",
+    severity=Severity.WARN,
+    why="the run that used up its restarts starts again with a count of 0, so maxRestarts never ends it",
+    check=check,
+    on_runtime=Severity.WARN,
+)

@@ -1,0 +1,58 @@
+"""The pods get too little time between SIGTERM and SIGKILL to write a last checkpoint.
+
+Reads: `terminationGracePeriodSeconds` (30 where absent) of each job that trains; the policy's floor.
+Silent when: the time is at or above `limits.terminationGracePeriodSeconds`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from webhook.model.finding import Finding, Severity
+from webhook.model.names import QUEUE_LABEL
+from webhook.model.override import override_yaml
+from webhook.model.release import Release
+from webhook.model.rule import Rule
+from webhook.model.subject import Subject
+
+_FIELD: Final = "terminationGracePeriodSeconds"
+_DEFAULT: Final = 30
+
+
+def check(subject: Subject) -> Iterator[Finding]:
+    if subject.effective is None:
+        return
+    floor = subject.policy.limits.termination_grace_period_seconds
+    for job in subject.effective.jobs:
+        if not job.trains:
+            continue
+        grace = job.pod.get(_FIELD, _DEFAULT)
+        if grace >= floor:
+            continue
+        written = any(layer.pod.get(_FIELD) is not None for layer in job.layers)
+        told = f"{_FIELD} is {grace}" if written else f"{_FIELD} is absent, so {grace}"
+        yield Finding(
+            job.pod_origin(_FIELD),
+            f'{told} in job "{job.name}", and the policy\'s floor is {floor}',
+            _fix(subject, job.name, floor),
+            job=job.name,
+            subject=_FIELD,
+        )
+
+
+def _fix(subject: Subject, job: str, floor: int) -> str:
+    labels = (subject.request.object.get("metadata") or {}).get("labels") or {}
+    created = subject.is_trainjob and subject.request.operation == "CREATE"
+    if created and subject.release is Release.V2_3 and QUEUE_LABEL not in labels:
+        return override_yaml(subject.release, subject.spec, job, {_FIELD: floor})
+    return f"template:\n  spec:\n    {_FIELD}: {floor}"
+
+
+RULE = Rule(
+    id="short-grace",
+    severity=Severity.WARN,
+    why="the pod is killed before a checkpoint is flushed, so the work since the last one is lost",
+    check=check,
+    on_runtime=Severity.WARN,
+)

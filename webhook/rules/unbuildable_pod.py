@@ -1,0 +1,89 @@
+"""JobSet or the Job API will refuse what Trainer builds, after admission and in silence.
+
+Reads: every job as built and the JobSet around it (`webhook.effective.buildable`); whether the claim that a
+    `volumeClaimPolicies` template makes is there already.
+Silent when: Trainer's webhook or a CRD refuses it first; another rule says it (two sources in a volume, a container
+    that an override invents, `podFailurePolicy` beside `OnFailure`); on a runtime alone, what a TrainJob can mend.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from webhook.effective.buildable import Refusal, find_refusals
+from webhook.model.cluster import Claim
+from webhook.model.finding import Finding, Origin, Severity
+from webhook.model.override import override_yaml
+from webhook.model.paste import to_yaml
+from webhook.model.pod import Raw
+from webhook.model.release import Release
+from webhook.model.rule import Rule
+from webhook.model.subject import Subject
+
+
+def check(subject: Subject) -> Iterator[Finding]:
+    if subject.effective is None:
+        return
+
+    def paste(job: str, pod: Raw) -> str:
+        return override_yaml(subject.release, subject.spec, job, pod) if subject.is_trainjob else to_yaml(pod)
+
+    for refusal in find_refusals(subject.effective, paste):
+        if subject.is_trainjob or not refusal.mendable:
+            yield _finding(refusal)
+    if subject.is_trainjob and subject.effective.jobset_spec.get("volumeClaimPolicies"):
+        yield from _taken_claims(subject)
+
+
+def _finding(refusal: Refusal) -> Finding:
+    return Finding(
+        refusal.at,
+        refusal.problem,
+        refusal.fix,
+        at_most=Severity.WARN if refusal.unsure else None,
+        job=refusal.job,
+        container=refusal.container,
+        subject=refusal.subject,
+        why=f"{refusal.by} refuses it after admission and the TrainJob shows nothing, so the run never starts",
+    )
+
+
+def _taken_claims(subject: Subject) -> Iterator[Finding]:
+    """Claims that JobSet wants to make and that exist: its webhook asks for the same spec, field by field."""
+    effective = subject.effective
+    request = subject.request
+    name = effective.trainjob if effective is not None else None
+    if effective is None or request.operation != "CREATE" or subject.claims_elsewhere or not name:
+        return
+    if not effective.release.at_least(Release.V2_2):
+        return
+    for at, policy in enumerate(effective.jobset_spec.get("volumeClaimPolicies") or ()):
+        kept = (policy.get("retentionPolicy") or {}).get("whenDeleted") == "Retain"
+        for index, template in enumerate(policy.get("templates") or ()):
+            wanted = f"{(template.get('metadata') or {}).get('name')}-{name}"
+            claim = subject.cluster.claim(subject.namespace, wanted)
+            if isinstance(claim, Claim):
+                state = "bound" if claim.bound else "there"
+                yield Finding(
+                    Origin(
+                        effective.runtime_label,
+                        f"spec.template.spec.volumeClaimPolicies[{at}].templates[{index}]",
+                        f"volumeClaimPolicies[{at}]",
+                    ),
+                    f'claim "{wanted}" that JobSet is to make is {state} already'
+                    + ("" if kept else " and whenDeleted is Delete"),
+                    f"kubectl get pvc {wanted} -n {subject.namespace}  # to continue from it, mount it as an ordinary\n"
+                    f"# persistentVolumeClaim volume; for a fresh start, give the TrainJob another metadata.name",
+                    at_most=Severity.WARN if kept and not claim.bound else None,
+                    subject=f"claim {wanted}",
+                    why="JobSet refuses a claim template whose claim exists, so the run never starts",
+                )
+
+
+RULE = Rule(
+    id="unbuildable-pod",
+    severity=Severity.DENY,
+    why="JobSet or the Job API refuses it after admission and the TrainJob shows nothing, so the run never starts",
+    check=check,
+    on_runtime=Severity.DENY,
+)

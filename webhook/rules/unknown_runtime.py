@@ -1,0 +1,42 @@
+"""The TrainJob's runtime cannot be found, so nothing else can be said about its pods.
+
+Reads: whether the runtime that `spec.runtimeRef` names is known, and whether the other kind has one of that name.
+Silent when: the runtime is there; the object is a runtime itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from webhook.model.cluster import Gap, Runtime
+from webhook.model.finding import Finding, Origin, Severity
+from webhook.model.rule import Rule
+from webhook.model.subject import Subject
+
+
+def check(subject: Subject) -> Iterator[Finding]:
+    if not isinstance(subject.runtime, Gap):
+        return
+    ref = subject.spec.get("runtimeRef") or {}
+    kind, name = ref.get("kind") or "ClusterTrainingRuntime", ref.get("name") or ""
+    here = f' in namespace "{subject.namespace}"' if kind == "TrainingRuntime" else ""
+    if subject.runtime is Gap.UNKNOWN:
+        problem = f'{kind} "{name}"{here} is not known: {subject.cluster.why_unknown(kind)}'
+        fix = f"ckptguard review <this file> --state <the file or folder that has {kind} {name}>"
+    else:
+        problem = f'{kind} "{name}" does not exist{here}'
+        other = "TrainingRuntime" if kind == "ClusterTrainingRuntime" else "ClusterTrainingRuntime"
+        if isinstance(subject.cluster.runtime(other, subject.namespace, name), Runtime):
+            fix = f"runtimeRef:\n  apiGroup: trainer.kubeflow.org\n  kind: {other}\n  name: {name}"
+        else:
+            scope = f" -n {subject.namespace}" if kind == "TrainingRuntime" else ""
+            fix = f"kubectl get {kind.lower()}s{scope}  # and one of these names in spec.runtimeRef.name"
+    yield Finding(Origin(subject.label, "spec.runtimeRef", "runtimeRef"), problem, fix, subject=f"{kind}/{name}")
+
+
+RULE = Rule(
+    id="unknown-runtime",
+    severity=Severity.AUDIT,
+    why="the pods cannot be worked out, so nobody checked whether the run finds its checkpoints again",
+    check=check,
+)

@@ -1,0 +1,82 @@
+"""The TrainJob was written with an override field that this cluster's CRD does not serve, so the API server pruned it.
+
+Reads: what the user applied (`kubectl.kubernetes.io/last-applied-configuration`), else the object itself, which in a
+    file still has the field.
+Silent when: the field is the one that the release serves; the annotation is absent or not JSON.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import orjson
+
+from webhook.effective.overrides import overrides_of
+from webhook.model.finding import Finding, Origin, Severity
+from webhook.model.names import LAST_APPLIED
+from webhook.model.override import override_yaml
+from webhook.model.pod import Raw
+from webhook.model.release import OVERRIDE_FIELDS, Release
+from webhook.model.rule import Rule
+from webhook.model.subject import Subject
+
+_WRITTEN_FOR: Final = {
+    "podSpecOverrides": Release.V2_0,
+    "podTemplateOverrides": Release.V2_1,
+    "runtimePatches": Release.V2_3,
+}
+
+
+def check(subject: Subject) -> Iterator[Finding]:
+    if not subject.is_trainjob:
+        return
+    served = subject.release.override_field
+    annotation = ((subject.request.object.get("metadata") or {}).get("annotations") or {}).get(LAST_APPLIED)
+    applied: Raw | None = None
+    for field in OVERRIDE_FIELDS:
+        if field == served:
+            continue
+        spec = subject.spec if subject.spec.get(field) else None
+        if spec is None and annotation and f'"{field}"' in annotation:
+            if applied is None:
+                applied = _spec(annotation)
+            spec = applied if applied.get(field) else None
+        if spec is not None:
+            yield Finding(
+                Origin(subject.label, f"spec.{field}", field),
+                f'"{field}" is no field of a TrainJob in Trainer {subject.release.value}, which serves "{served}"',
+                _fix(subject, spec, field),
+                subject=field,
+            )
+
+
+def _spec(annotation: str) -> Raw:
+    """``spec`` of what was applied; empty where the annotation does not hold such an object."""
+    try:
+        applied: Any = orjson.loads(annotation)
+    except ValueError:
+        return {}
+    spec = applied.get("spec") if isinstance(applied, Mapping) else None
+    return spec if isinstance(spec, Mapping) else {}
+
+
+def _fix(subject: Subject, spec: Raw, field: str) -> str:
+    try:
+        overrides = overrides_of(spec, subject.label, _WRITTEN_FOR[field])
+    except (AttributeError, TypeError):  # the annotation is the user's text and nobody checked its types
+        overrides = {}
+    for job, found in overrides.items():
+        if found[0].layer.pod:
+            others = [name for name in overrides if name != job]
+            rest = f"\n# and likewise for: {', '.join(others)}" if others or len(found) > 1 else ""
+            return override_yaml(subject.release, subject.spec, job, found[0].layer.pod) + rest
+    return override_yaml(subject.release, subject.spec, "node", {"volumes": ["<as they are>"]})
+
+
+RULE = Rule(
+    id="unserved-override",
+    severity=Severity.WARN,
+    why="the API server drops the field without a word, so the claim or mount in it never reaches the pods",
+    check=check,
+)

@@ -1,0 +1,73 @@
+"""The merge of runtime and overrides gives one volume two sources, and the Job API takes one alone.
+
+Reads: the sources of every volume of every job as built, and which object wrote each of them.
+Silent when: each volume has one source; a volume has none (it becomes an emptyDir).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from webhook.effective.buildable import sources_of
+from webhook.model.finding import Finding, Severity
+from webhook.model.override import override_yaml
+from webhook.model.pod import EffectiveJob, Raw
+from webhook.model.rule import Rule
+from webhook.model.subject import Subject
+
+
+def check(subject: Subject) -> Iterator[Finding]:
+    if subject.effective is None:
+        return
+    for job in subject.effective.jobs:
+        for volume in job.pod.get("volumes") or ():
+            if len(volume) > 2 and len(sources := sources_of(volume)) > 1:
+                yield _finding(subject, job, volume, sources)
+
+
+def _finding(subject: Subject, job: EffectiveJob, volume: Raw, sources: list[str]) -> Finding:
+    name = str(volume.get("name") or "")
+    written = {
+        source: layer.object
+        for layer in reversed(job.layers)
+        for own in layer.pod.get("volumes") or ()
+        if own.get("name") == name
+        for source in sources_of(own)
+    }
+    told = " and ".join(f"{source} ({written.get(source, 'Trainer')})" for source in sources)
+    last = next((source for source in reversed(sources) if written.get(source) == subject.label), sources[-1])
+    if subject.is_trainjob and len(set(written.values())) > 1:
+        fix = override_yaml(subject.release, subject.spec, job.name, _renamed(job, name, last, volume[last]))
+    else:
+        keep = "persistentVolumeClaim" if "persistentVolumeClaim" in sources else last
+        fix = f"- name: {name}\n  {keep}: <as it is>  # and without {', '.join(s for s in sources if s != keep)}"
+    return Finding(
+        job.volume_origin(name),
+        f'volume "{name}" of job "{job.name}" has {len(sources)} sources: {told}',
+        fix,
+        job=job.name,
+        subject=f"volume {name}",
+    )
+
+
+def _renamed(job: EffectiveJob, name: str, source: str, value: Any) -> Raw:
+    """The override's volume under a name of its own, and the mounts that put it where the clashing one was mounted."""
+    other = f"{name[:55]}-durable" if source == "persistentVolumeClaim" else f"{name[:55]}-own"
+    pod: dict[str, Any] = {"volumes": [{"name": other, source: value}]}
+    for kind, _, container in job.containers():
+        mounts = [
+            {**mount, "name": other} for mount in container.get("volumeMounts") or () if mount.get("name") == name
+        ]
+        if mounts:
+            pod.setdefault(kind, []).append({"name": container.get("name"), "volumeMounts": mounts[:1]})
+    return pod
+
+
+RULE = Rule(
+    id="volume-source-clash",
+    severity=Severity.DENY,
+    why="the Job API refuses the pods after admission and the TrainJob shows nothing, so the run never starts",
+    check=check,
+    on_runtime=Severity.DENY,
+)
