@@ -266,7 +266,7 @@ def test_standard_input_folder_and_list(run: Run, tmp_path: Path) -> None:
     ("text", "line"),
     [
         pytest.param("a: b: c\n", 1, id="not YAML"),
-        pytest.param(JOB + "spec: {}\n", 10, id="duplicate key"),
+        pytest.param(JOB + "spec: {}\n", 11, id="duplicate key"),
         pytest.param(JOB.replace("name: digits", "name: {{ .Values.name }}"), 4, id="Helm template"),
         pytest.param(b"\x7fELF\0\0\0", 1, id="binary"),
         pytest.param(JOB.replace("numNodes: 1", 'numNodes: "one"'), 10, id="string for a number"),

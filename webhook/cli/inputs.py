@@ -51,7 +51,9 @@ class Inputs:
     wrong or passed over while reading.
     """
 
-    def __init__(self, files: Iterable[str], state: Iterable[str], trainer: Release | None) -> None:
+    def __init__(
+        self, files: Iterable[str], state: Iterable[str], trainer: Release | None, policy: Policy | None = None
+    ) -> None:
         seen: set[str] = set()
         given = load_files(files, seen=seen)
         around = load_files(state, seen=seen)
@@ -63,7 +65,7 @@ class Inputs:
         self._implied = _implied_releases(given)
         self._everything = [*given.documents, *around.documents]
         self._by_key: dict[tuple[str, str, str], Document] | None = None
-        self.view = FileView(self._everything, trainer, given.damaged | around.damaged)
+        self.view = FileView(self._everything, trainer, given.damaged | around.damaged, policy)
 
     def release(self, document: Document) -> Release:
         """``--trainer``; else told by a TrainJob's override field, and for a runtime by the TrainJobs that use it."""

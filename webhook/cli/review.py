@@ -48,7 +48,7 @@ def review_files(arguments: argparse.Namespace) -> Review:
     policy = load_policy_file(arguments.policy, faults)
     if policy is None:
         return Review(faults=tuple(faults))
-    inputs = Inputs(arguments.files, arguments.state, arguments.trainer)
+    inputs = Inputs(arguments.files, arguments.state, arguments.trainer, policy)
     nothing = inputs.nothing(arguments.files)
     faults.extend(inputs.faults if nothing is None else (nothing,))
     old: dict[tuple[str, str, str], Document] = {}

@@ -39,22 +39,6 @@ class Entry(Struct, frozen=True):
 
 _WITHOUT_A_RULE: tuple[tuple[str, Severity, str, str], ...] = (
     (
-        "claims-on-worker-cluster",
-        Severity.WARN,
-        "the claims are on the worker cluster that MultiKueue picks, so they cannot be looked at here",
-        """MultiKueue runs the TrainJob on another cluster, whose claims cannot be seen from here.
-
-Symptom: the job is admitted here and hangs or restarts at step 0 on the worker cluster.
-Fix: create the claim on every worker cluster; run ckptguard review --live against one of them.
-Bad:
-    spec:
-      managedBy: kueue.x-k8s.io/multikueue    # and no claim of that name on the worker cluster
-Good:
-    spec:
-      managedBy: kueue.x-k8s.io/multikueue    # the claim exists on every worker cluster
-""",
-    ),
-    (
         "immutable-default",
         Severity.WARN,
         "the API server refuses the update, and with it the restart budget stays as it is",
@@ -179,7 +163,7 @@ def markdown_table(among: Sequence[Entry]) -> str:
         f"| [`{entry.id}`](docs/rules.md#{entry.id}) | {entry.severity.value} | {_cell(entry.title)} |"
         for entry in among
     ]
-    return "\n".join(["| rule | default | the TrainJob or runtime is wrong because |", "|---|---|---|", *rows])
+    return "\n".join(["| rule | default | what is wrong |", "|---|---|---|", *rows])
 
 
 def markdown_pages(among: Sequence[Entry]) -> str:

@@ -1,5 +1,16 @@
 """The claim under the directory is made by JobSet and deleted with it.
 
+Symptom: the TrainJob is deleted or submitted again under its name, and the checkpoints are gone.
+Fix: use a claim of your own, which no JobSet owns (Retain keeps the data, but a job of the same name cannot have it back).
+Bad:
+    volumeClaimPolicies:
+    - templates:
+      - metadata: {name: ckpt}
+Good:
+    # in the pod, and no volumeClaimPolicies
+    volumes:
+    - name: ckpt
+      persistentVolumeClaim: {claimName: train-ckpt}
 Reads: volumeClaimPolicies of the runtime (Trainer 2.2 and later), the mounts under the directory.
 Silent when: the policy retains its claims, or the directory is on a claim of the user's own.
 """

@@ -1,5 +1,16 @@
 """More than one training pod mounts what one node alone can mount.
 
+Symptom: one pod runs, the others stay in ContainerCreating with "Multi-Attach error", and the run hangs at its
+    rendezvous.
+Fix: use a claim with accessModes ["ReadWriteMany"], of a class that can serve it.
+Bad:
+    kind: PersistentVolumeClaim
+    spec:
+      accessModes: [ReadWriteOnce]    # and numNodes: 2 in the TrainJob
+Good:
+    kind: PersistentVolumeClaim
+    spec:
+      accessModes: [ReadWriteMany]
 Reads: access modes of every claim of the training pods, inline disks, the number of pods (over all jobs that train).
 Silent when: one pod has it; the claim is absent (missing-claim) or unknown; all mount a ReadOnlyMany claim read-only.
 All pods pinned to one hostname, or a volume that offers more than its claim asks for: warned about, not denied.

@@ -1,5 +1,13 @@
 """The claim under the directory cannot hold the checkpoints.
 
+Symptom: a save fails with "No space left on device", and the newest checkpoint is half written.
+Fix: ask for room for one checkpoint more than the program keeps.
+Bad:
+    metadata:
+      annotations: {checkpoint-guard.io/checkpoint-size: 80Gi}    # and a claim of 100Gi
+Good:
+    metadata:
+      annotations: {checkpoint-guard.io/checkpoint-size: 80Gi}    # and a claim of 320Gi for three copies
 Reads: annotation checkpoint-size, else model-params and the policy's table; the claim's capacity, else its request.
 How many copies the program keeps is not read yet: one kept and one being written are taken, since no run needs less.
 Silent when: no annotation says a size, or the claim is absent, unknown, or large enough.

@@ -1,5 +1,13 @@
 """The job runs on another cluster (MultiKueue), so claims, volumes and classes there could not be looked at.
 
+Symptom: the job is admitted here, and hangs or starts at step 0 on the worker cluster.
+Fix: create the claim on every worker cluster, and review the files there.
+Bad:
+    spec:
+      managedBy: kueue.x-k8s.io/multikueue    # and no claim of that name on the worker cluster
+Good:
+    spec:
+      managedBy: kueue.x-k8s.io/multikueue    # the claim is there on every worker cluster
 Reads: `spec.managedBy`.
 Silent when: the job runs here (Trainer below 2.3 ignores `managedBy` of a job that is not suspended).
 """

@@ -1,5 +1,19 @@
 """An override sets variables on `node` or on an initializer, and Trainer refuses that without saying where they belong.
 
+Symptom: Trainer refuses the TrainJob: env of this container may not be set in an override.
+Fix: put the variables of node into spec.trainer.env, those of an initializer into spec.initializer.
+Bad:
+    podTemplateOverrides:
+    - targetJobs: [{name: node}]
+      spec:
+        containers:
+        - name: node
+          env:
+          - {name: CKPT_DIR, value: /mnt/ckpt}
+Good:
+    trainer:
+      env:
+      - {name: CKPT_DIR, value: /mnt/ckpt}
 Reads: `containers[].env` of every override in the field that the release serves.
 Silent when: the variables are on another container, on an init container, or in `spec.trainer.env`.
 """

@@ -1,5 +1,16 @@
 """The checkpoint directory is gone with the pod.
 
+Symptom: after a restart, an eviction or a preemption the log begins at step 0 again, and the directory is empty.
+Fix: put the directory on a claim that outlives the pod.
+Bad:
+    volumes:
+    - name: ckpt
+      emptyDir: {}
+Good:
+    volumes:
+    - name: ckpt
+      persistentVolumeClaim:
+        claimName: train-ckpt
 Reads: the volume under the directory of every container that trains.
 Silent when: no directory is known; the volume outlives the pod or is unknown; a runtime alone has no mount there, since
 a TrainJob may bring it.

@@ -1,5 +1,18 @@
 """A TrainJob with a Kueue queue sets a field that Kueue drops when it rewrites the object.
 
+Symptom: the run is admitted by Kueue and its pods never come.
+Fix: put the field into the runtime.
+Bad:
+    runtimePatches:
+    - manager: example.com/me
+      trainingRuntimeSpec:
+        template: {spec: {replicatedJobs: [{name: node, template: {spec: {template: {spec: {
+          terminationGracePeriodSeconds: 120}}}}}]}}
+Good:
+    # runtime
+    template:
+      spec:
+        terminationGracePeriodSeconds: 120
 Reads: the queue label and `runtimePatches` at CREATE. Kueue 0.17 writes whole objects with the types of Trainer 2.2,
     which do not have `terminationGracePeriodSeconds`.
 Silent when: the TrainJob has no queue; the release is not 2.3; the object is updated.

@@ -1,5 +1,17 @@
 """A claim of the pods does not exist in the namespace.
 
+Symptom: the pods stay Pending with "persistentvolumeclaim not found".
+Fix: create the claim in the TrainJob's namespace first, or name one that is there.
+Bad:
+    volumes:
+    - name: ckpt
+      persistentVolumeClaim:
+        claimName: trian-ckpt    # no such claim in the namespace
+Good:
+    volumes:
+    - name: ckpt
+      persistentVolumeClaim:
+        claimName: train-ckpt
 Reads: every claim that a volume of a training pod names.
 Silent when: the claim exists, JobSet makes it (volumeClaimPolicies), or claims are on another cluster.
 A claim that could not be looked up is audited. A dry-run only warns: what stands beside it in the same apply does not

@@ -1,5 +1,20 @@
 """No job carries the trainer label, so Trainer drops what `spec.trainer` says, and the framework's own variables too.
 
+Symptom: the run starts with the runtime's own image and command, as if spec.trainer were not there.
+Fix: label the job template that trains.
+Bad:
+    replicatedJobs:
+    - name: node
+      template:
+        spec: {}
+Good:
+    replicatedJobs:
+    - name: node
+      template:
+        metadata:
+          labels:
+            trainer.kubeflow.org/trainjob-ancestor-step: trainer
+        spec: {}
 Reads: the labels of the jobs as built, the fields of `spec.trainer`, and which of them MPI hands on by the job's name.
 Silent when: a job that has container `node` carries the label; the runtime is unknown.
 """

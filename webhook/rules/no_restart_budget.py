@@ -1,5 +1,17 @@
 """Nothing restarts the run: the first failed Job ends it.
 
+Symptom: the first failed pod, or the first drained node, ends the run: the TrainJob is Failed.
+Fix: give the JobSet restarts, in the runtime: a TrainJob cannot carry them.
+Bad:
+    template:
+      spec:
+        replicatedJobs: []
+Good:
+    template:
+      spec:
+        failurePolicy:
+          maxRestarts: 3
+        replicatedJobs: []
 Reads: `failurePolicy.maxRestarts` of the runtime, and the rule that answers an ordinary failure.
 Silent when: the runtime is unknown; no job trains; a rule restarts without counting; a rule ends the run
     (restart-ruled-out).

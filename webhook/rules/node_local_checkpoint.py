@@ -1,5 +1,18 @@
 """The checkpoint directory stays on one node.
 
+Symptom: the run resumes as long as its pod comes back to the same node; on another node it starts at step 0 or stays
+    Pending.
+Fix: use a claim of a class whose volumes can be mounted from every node.
+Bad:
+    volumes:
+    - name: ckpt
+      hostPath:
+        path: /data/ckpt
+Good:
+    volumes:
+    - name: ckpt
+      persistentVolumeClaim:
+        claimName: train-ckpt    # of a class that every node can mount, e.g. NFS or CephFS
 Reads: the volume under the directory; for a claim its volume, or its class and the volumes that may bind it.
 Silent when: the storage can be mounted elsewhere; the claim is absent (missing-claim) or on another cluster.
 What could not be looked up is audited; a claim that is unknown itself is left to missing-claim.

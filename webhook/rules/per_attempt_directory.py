@@ -1,5 +1,19 @@
 """The directory, or the subPath of its mount, changes with every pod.
 
+Symptom: every restart finds an empty directory of a new name; the old ones fill the claim.
+Fix: name the directory after the run, not after the pod.
+Bad:
+    env:
+    - name: POD_NAME
+      valueFrom: {fieldRef: {fieldPath: metadata.name}}
+    - name: CKPT_DIR
+      value: /mnt/ckpt/$(POD_NAME)
+Good:
+    env:
+    - name: TRAINJOB_NAME
+      valueFrom: {fieldRef: {fieldPath: "metadata.labels['jobset.sigs.k8s.io/jobset-name']"}}
+    - name: CKPT_DIR
+      value: /mnt/ckpt/$(TRAINJOB_NAME)
 Reads: downward API fields that the directory or the mount's subPathExpr depends on.
 Silent when: nothing in it changes from one pod of a run to the next.
 """

@@ -1,5 +1,15 @@
 """A pod of several is retried alone, while the others wait for a rank that has lost its state.
 
+Symptom: one rank is replaced alone while the others wait in a collective operation until they time out.
+Fix: let the first failure restart all pods together.
+Bad:
+    template:
+      spec:
+        backoffLimit: 6
+Good:
+    template:
+      spec:
+        backoffLimit: 0    # with failurePolicy.maxRestarts above 0
 Reads: `backoffLimit` (6 where absent), `podFailurePolicy` rules that ignore a failure, pods of each job that trains.
 Silent when: the job has one pod; `backoffLimit` is 0; `restartStrategy: InPlaceRestart` asks for retries.
 """

@@ -1,5 +1,16 @@
 """The checkpoint directory cannot be written.
 
+Symptom: the first save fails with "Read-only file system", often hours after the start.
+Fix: mount the claim writable, or point the directory at a volume that can be written.
+Bad:
+    volumeMounts:
+    - name: ckpt
+      mountPath: /mnt/ckpt
+      readOnly: true
+Good:
+    volumeMounts:
+    - name: ckpt
+      mountPath: /mnt/ckpt
 Reads: readOnly of the mount, the claim source, the volume source and the PersistentVolume, mount options, access modes.
 Silent when: the directory can be written, or where it lies is unknown.
 """

@@ -1,5 +1,15 @@
 """The finished JobSet is deleted after its TTL, and Trainer makes a new one with a fresh restart count.
 
+Symptom: a run that has used up its restarts begins again, and again, after its time to live.
+Fix: leave ttlSecondsAfterFinished out, or delete finished TrainJobs yourself.
+Bad:
+    template:
+      spec:
+        ttlSecondsAfterFinished: 3600
+Good:
+    template:
+      spec:
+        failurePolicy: {maxRestarts: 3}    # and no ttlSecondsAfterFinished
 Reads: `ttlSecondsAfterFinished` of the runtime's JobSet and the Trainer release.
 Silent when: no TTL is set; Trainer 2.0, which leaves a finished TrainJob alone.
 """

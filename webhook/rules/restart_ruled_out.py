@@ -1,5 +1,15 @@
 """A rule ends the run on an ordinary failure or a disruption, where a restart was to bring it back.
 
+Symptom: restarts are allowed, and the run ends at the first failure all the same.
+Fix: take out the rule that ends the run, or narrow it to exit codes that no restart can mend.
+Bad:
+    failurePolicy:
+      maxRestarts: 3
+      rules:
+      - {name: stop, action: FailJobSet}
+Good:
+    failurePolicy:
+      maxRestarts: 3
 Reads: `failurePolicy.rules` and `podFailurePolicy.rules`, the first that matches each failure of each job that trains.
 Silent when: a later rule would end the run but an earlier one answers; the rule asks for exit codes that a program
     chooses itself, for a deadline, or for a message; JobSet restarts the job that `FailJob` failed.

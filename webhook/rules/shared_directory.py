@@ -1,5 +1,19 @@
 """Another unfinished TrainJob writes to the same directory of the same claim.
 
+Symptom: a run resumes from another run's checkpoint, or two runs overwrite each other's files.
+Fix: give each run a directory of its own.
+Bad:
+    env:
+    - name: CKPT_DIR
+      value: /mnt/ckpt
+Good:
+    env:
+    - name: TRAINJOB_NAME
+      valueFrom:
+        fieldRef:
+          fieldPath: metadata.labels['jobset.sigs.k8s.io/jobset-name']
+    - name: CKPT_DIR
+      value: /mnt/ckpt/$(TRAINJOB_NAME)
 Reads: claim, subPath and directory of this run and of the unfinished TrainJobs of the namespace.
 Silent when: no other run is known to write there, or the directory is known to a running pod alone.
 """

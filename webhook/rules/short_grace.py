@@ -1,5 +1,13 @@
 """The pods get too little time between SIGTERM and SIGKILL to write a last checkpoint.
 
+Symptom: the pod is killed while it still writes, and the newest checkpoint is incomplete.
+Fix: leave the program time to finish a save after SIGTERM.
+Bad:
+    spec:
+      terminationGracePeriodSeconds: 10
+Good:
+    spec:
+      terminationGracePeriodSeconds: 120
 Reads: `terminationGracePeriodSeconds` (30 where absent) of each job that trains; the policy's floor.
 Silent when: the time is at or above `limits.terminationGracePeriodSeconds`.
 """

@@ -1,5 +1,17 @@
 """An unbound claim of the pods can never bind.
 
+Symptom: the claim stays Pending for ever, and the pods with it.
+Fix: name a class that exists and whose provisioner can serve the access mode.
+Bad:
+    kind: PersistentVolumeClaim
+    spec:
+      storageClassName: block    # provisioner ebs.csi.aws.com
+      accessModes: [ReadWriteMany]
+Good:
+    kind: PersistentVolumeClaim
+    spec:
+      storageClassName: shared-files    # provisioner nfs.csi.k8s.io
+      accessModes: [ReadWriteMany]
 Reads: the claim's class and its provisioner, its modes, and the PersistentVolumes that no claim holds.
 Silent when: the claim is bound, absent (missing-claim) or unknown; a volume may bind it; its class can provision it.
 Pending on a WaitForFirstConsumer class says nothing. Where volumes are not known, a class that is not there is audited.

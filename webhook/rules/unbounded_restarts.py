@@ -1,5 +1,13 @@
 """The run restarts more often than the policy allows, so a broken script loops.
 
+Symptom: a script with a mistake in it restarts for days and holds its nodes.
+Fix: set a number of restarts that faults of the hardware can reasonably need.
+Bad:
+    failurePolicy:
+      maxRestarts: 1000
+Good:
+    failurePolicy:
+      maxRestarts: 5
 Reads: `failurePolicy.maxRestarts` and the rule that answers an ordinary failure; `limits.maxRestarts` of the policy.
 Silent when: no job trains; restarts without a count answer other reasons than an ordinary failure.
 """

@@ -1,5 +1,20 @@
 """JobSet or the Job API will refuse what Trainer builds, after admission and in silence.
 
+Symptom: the TrainJob is accepted and no pod ever comes; kubectl describe trainjob shows no condition.
+Fix: mend the field that the finding names: JobSet or the Job API refuses it after admission.
+Bad:
+    volumeMounts:
+    - name: ckpt    # no volume of that name
+      mountPath: /mnt/ckpt
+Good:
+    volumes:
+    - name: ckpt
+      persistentVolumeClaim: {claimName: train-ckpt}
+    containers:
+    - name: node
+      volumeMounts:
+      - name: ckpt
+        mountPath: /mnt/ckpt
 Reads: every job as built and the JobSet around it (`webhook.effective.buildable`); whether the claim that a
     `volumeClaimPolicies` template makes is there already.
 Silent when: Trainer's webhook or a CRD refuses it first; another rule says it (two sources in a volume, a container

@@ -1,5 +1,16 @@
 """No checkpoint directory is declared.
 
+Symptom: nobody knows where the run saves, or whether it does.
+Fix: say where the checkpoints go, on a mount of a claim.
+Bad:
+    trainer:
+      command: [torchrun, train.py]
+Good:
+    trainer:
+      command: [torchrun, train.py]
+      env:
+      - name: CKPT_DIR
+        value: /mnt/ckpt/digits
 Reads: the directories found in the containers that train; the namespace's label checkpoint-guard.io/require.
 Silent when: one is declared, or a framework's flag names one; there is no runtime to look at; nothing trains.
 """

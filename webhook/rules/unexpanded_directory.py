@@ -1,5 +1,19 @@
 """The directory keeps a literal $(VAR).
 
+Symptom: a directory with a literal $(RUN) in its name appears on the claim, and all runs write into it.
+Fix: define the variable, and before the one that uses it: the kubelet expands only what stands earlier in the list.
+Bad:
+    env:
+    - name: CKPT_DIR
+      value: /mnt/ckpt/$(RUN)
+    - name: RUN
+      value: digits-7
+Good:
+    env:
+    - name: RUN
+      value: digits-7
+    - name: CKPT_DIR
+      value: /mnt/ckpt/$(RUN)
 Reads: the directory's variable and the order of the variables in the effective environment of the container.
 Silent when: every $(VAR) in it is expanded.
 """

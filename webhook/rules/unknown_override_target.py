@@ -1,5 +1,15 @@
 """An override names a job or a container that the runtime does not have.
 
+Symptom: the TrainJob is accepted and no pod ever comes, or the Job is refused with "image: Required value".
+Fix: use the names of the runtime's jobs and containers.
+Bad:
+    replicatedJobs:
+    - name: trainer    # the runtime's job is called node
+      template: {}
+Good:
+    replicatedJobs:
+    - name: node
+      template: {}
 Reads: the jobs and containers that the overrides of the served field name, and those of the runtime.
 Silent when: the runtime is unknown; the container gets its image elsewhere (`spec.trainer.image`).
 """

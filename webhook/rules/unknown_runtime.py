@@ -1,5 +1,14 @@
 """The TrainJob's runtime cannot be found, so nothing else can be said about its pods.
 
+Symptom: Trainer refuses the TrainJob, naming the runtime.
+Fix: name a runtime that exists; a TrainingRuntime has to be in the TrainJob's namespace and needs its kind.
+Bad:
+    runtimeRef:
+      name: digits    # a TrainingRuntime; the kind defaults to ClusterTrainingRuntime
+Good:
+    runtimeRef:
+      kind: TrainingRuntime
+      name: digits
 Reads: whether the runtime that `spec.runtimeRef` names is known, and whether the other kind has one of that name.
 Silent when: the runtime is there; the object is a runtime itself.
 """

@@ -1,5 +1,15 @@
 """The directory comes from a place that admission cannot read.
 
+Symptom: nothing by itself: the directory cannot be judged at admission.
+Fix: write the directory into the manifest, where it is no secret.
+Bad:
+    env:
+    - name: CKPT_DIR
+      valueFrom: {configMapKeyRef: {name: paths, key: ckpt}}
+Good:
+    env:
+    - name: CKPT_DIR
+      value: /mnt/ckpt/digits
 Reads: how the directory's variable gets its value.
 Silent when: the value is known, or nothing declares a directory.
 """

@@ -1,5 +1,13 @@
 """The TrainJob was written with an override field that this cluster's CRD does not serve, so the API server pruned it.
 
+Symptom: the TrainJob is stored without its override: no volume, no mount, and nobody says so.
+Fix: use the override field of the Trainer release that the cluster runs.
+Bad:
+    spec:
+      podSpecOverrides: []    # Trainer 2.0; dropped by 2.1 and later
+Good:
+    spec:
+      runtimePatches: []      # Trainer 2.2 and later
 Reads: what the user applied (`kubectl.kubernetes.io/last-applied-configuration`), else the object itself, which in a
     file still has the field.
 Silent when: the field is the one that the release serves; the annotation is absent or not JSON.

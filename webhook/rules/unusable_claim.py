@@ -1,5 +1,15 @@
 """A claim of the pods can be mounted no more: it is terminating, Lost, or a block device under a mount.
 
+Symptom: the pods stay Pending or in ContainerCreating although the claim is there.
+Fix: name a claim that is not being deleted, not Lost, and of volumeMode Filesystem.
+Bad:
+    kind: PersistentVolumeClaim
+    spec:
+      volumeMode: Block    # and a volumeMount in the pod
+Good:
+    kind: PersistentVolumeClaim
+    spec:
+      volumeMode: Filesystem
 Reads: deletionTimestamp, phase and volumeMode of every claim of the training pods.
 Silent when: the claim is absent (missing-claim) or unknown, or a block claim is used through volumeDevices alone.
 """

@@ -1,5 +1,14 @@
 """The pod runs as non-root without fsGroup, on a claim whose root directory belongs to root.
 
+Symptom: the first save fails with "Permission denied".
+Fix: set fsGroup, so that the volume's root belongs to a group of the pod.
+Bad:
+    securityContext:
+      runAsUser: 1000
+Good:
+    securityContext:
+      runAsUser: 1000
+      fsGroup: 1000
 Reads: securityContext of pod and container, init containers that run as root on the same volume, the claim's driver.
 Silent when: the user is root or the image's own; fsGroup is set; the driver opens its root directory to others; the
 volume is of a file server (nfs, cephfs, ...), whose export decides ownership and where fsGroup is not applied.

@@ -1,5 +1,23 @@
 """The merge of runtime and overrides gives one volume two sources, and the Job API takes one alone.
 
+Symptom: the TrainJob is accepted and no pod ever comes; the Job was refused because of "may not specify more than 1
+    volume type".
+Fix: give the override's volume a name that the runtime does not use, and mount it in the runtime's place.
+Bad:
+    # runtime
+    volumes:
+    - {name: ckpt, emptyDir: {}}
+    # TrainJob, merged by name: both sources stay
+    volumes:
+    - {name: ckpt, persistentVolumeClaim: {claimName: train-ckpt}}
+Good:
+    # TrainJob
+    volumes:
+    - {name: ckpt-claim, persistentVolumeClaim: {claimName: train-ckpt}}
+    containers:
+    - name: node
+      volumeMounts:
+      - {name: ckpt-claim, mountPath: /mnt/ckpt}
 Reads: the sources of every volume of every job as built, and which object wrote each of them.
 Silent when: each volume has one source; a volume has none (it becomes an emptyDir).
 """

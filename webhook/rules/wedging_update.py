@@ -1,5 +1,16 @@
 """An UPDATE changes the pod template of a JobSet that exists: Trainer lets it through and JobSet refuses it for ever.
 
+Symptom: the update passes, and the run can never be resumed, or never be suspended or preempted, again.
+Fix: delete the TrainJob and create it with the change; the checkpoints stay.
+Bad:
+    # kubectl apply on a suspended TrainJob
+    trainer:
+      env:
+      - {name: LR, value: "0.1"}    # was 0.2
+Good:
+    # a new TrainJob, on the same checkpoint directory
+    metadata:
+      name: digits-8
 Reads: the pods before and after; whether the TrainJob is or gets suspended; for a runtime in Trainer 2.0-2.2, its
     unfinished TrainJobs.
 Silent when: only labels, annotations, nodeSelector, tolerations or scheduling gates change; the run is finished; the

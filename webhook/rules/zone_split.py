@@ -1,5 +1,19 @@
 """The volumes of one pod are in zones, or pinned to nodes, that have no node in common.
 
+Symptom: the pod stays Pending: "node(s) had volume node affinity conflict".
+Fix: use claims whose volumes are in one zone, or a class that is not bound to a zone.
+Bad:
+    volumes:
+    - name: data
+      persistentVolumeClaim: {claimName: data-zone-a}
+    - name: ckpt
+      persistentVolumeClaim: {claimName: ckpt-zone-b}
+Good:
+    volumes:
+    - name: data
+      persistentVolumeClaim: {claimName: data-zone-a}
+    - name: ckpt
+      persistentVolumeClaim: {claimName: ckpt-zone-a}
 Reads: zones and hostname affinity of the volumes under the training pods' claims; zones that a class allows.
 Silent when: fewer than two claims of a pod say where they are, or what they say overlaps.
 """
