@@ -83,7 +83,7 @@ def parse_head(head: bytes) -> Head | None:
             trace = checked_trace(value)
         elif name == b"host":
             host = True
-        elif name in _FRAMING:
+        elif name in _FRAMING and not (name == b"connection" and value.lower() == b"keep-alive"):
             return None
     if not host or not 0 < length <= BODY_LIMIT or not is_json(kind):
         return None
@@ -91,7 +91,7 @@ def parse_head(head: bytes) -> Head | None:
 
 
 _FRAMING: Final = frozenset(
-    (b"transfer-encoding", b"expect", b"connection", b"upgrade", b"te", b"trailer", b"keep-alive", b"proxy-connection")
+    (b"transfer-encoding", b"expect", b"connection", b"upgrade", b"te", b"trailer", b"proxy-connection")
 )
 
 

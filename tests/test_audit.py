@@ -1,0 +1,207 @@
+"""Audit lines: what stands in them, and a sink that must never hold anything up."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.server.serving import DENIED, Lines, nobody_reads
+from webhook import __version__
+from webhook.audit import SCHEMA, AuditLog, DescriptorSink, FileSink, decision_record, patch_record
+from webhook.metrics import Metrics
+from webhook.model.finding import Judged, Origin, Severity
+from webhook.model.request import Request
+from webhook.model.verdict import Decision, Defaulted, Facts
+
+REQUEST = Request("UPDATE", "TrainJob", "team", "run", {}, {}, "ada", ("dev",), True, "uid-1")
+TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
+
+def value(metrics: Metrics, name: str, sink: str = "lines") -> float:
+    return metrics.registry.get_sample_value(name, {"sink": sink}) or 0
+
+
+def wait_until(true: Any, seconds: float = 5) -> None:
+    until = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < until
+        time.sleep(0.005)
+
+
+def written(record: dict[str, Any]) -> dict[str, Any]:
+    """The record as a reader of the log sees it."""
+    lines = Lines()
+    log = AuditLog([lines], Metrics(process=False))
+    log.write(record)
+    log.close()
+    assert lines.closed
+    assert lines.data.endswith(b"\n")
+    (line,) = lines.records()
+    return line
+
+
+def test_decision_line() -> None:
+    private = Judged(
+        "node-local-checkpoint",
+        Severity.WARN,
+        Origin("TrainingRuntime/r", "spec.template", "r"),
+        "problem",
+        "why",
+        "fix",
+        private="PersistentVolume pv-1 on node n1",
+    )
+    decision = Decision(
+        "deny",
+        (DENIED, private),
+        Facts(2, "/ckpt/run", "ckpt", "train-ckpt", "ephemeral"),
+        "enforce",
+        "TrainingRuntime/r",
+        "2.3",
+        "abc",
+        ("shared-directory",),
+    )
+    line = written(decision_record(REQUEST, decision, False, 0.00123456, TRACE))
+    assert line.pop("time").endswith("Z")
+    assert line == {
+        "schema": SCHEMA,
+        "webhook": "validate",
+        "uid": "uid-1",
+        "dryRun": True,
+        "user": "ada",
+        "operation": "UPDATE",
+        "kind": "TrainJob",
+        "namespace": "team",
+        "name": "run",
+        "traceparent": TRACE,
+        "runtime": "TrainingRuntime/r",
+        "verdict": "deny",
+        "mode": "enforce",
+        "findings": [
+            {"rule": "ephemeral-checkpoint", "severity": "deny", "at": "spec.runtimePatches[0]"},
+            {
+                "rule": "node-local-checkpoint",
+                "severity": "warn",
+                "at": "TrainingRuntime/r spec.template",
+                "private": "PersistentVolume pv-1 on node n1",
+            },
+        ],
+        "patched": [],
+        "facts": {
+            "nodes": 2,
+            "directory": "/ckpt/run",
+            "volume": "ckpt",
+            "claim": "train-ckpt",
+            "storage": "ephemeral",
+        },
+        "trainer": "2.3",
+        "broken": ["shared-directory"],
+        "durationMs": 1.235,
+        "policyHash": "abc",
+        "version": __version__,
+    }
+
+
+def test_patch_line_has_paths_and_no_values() -> None:
+    patch = ({"op": "add", "path": "/spec/trainer/env/-", "value": {"name": "TOKEN", "value": "hunter2"}},)
+    line = written(patch_record(REQUEST, Defaulted(patch, {}, applied=("variables",)), True, 0.001, "abc", ""))
+    assert line["patched"] == ["/spec/trainer/env/-"]
+    assert line["generateName"] == "run"
+    assert "name" not in line
+    assert line["defaults"] == ["variables"]
+    assert "hunter2" not in json.dumps(line)
+    assert "traceparent" not in line
+
+
+def test_documented() -> None:
+    """Every field of both kinds of line stands in docs/audit-log.md."""
+    text = (Path(__file__).parents[1] / "docs" / "audit-log.md").read_text()
+    decision = Decision("deny", (DENIED,) * 201, Facts(), release="2.3", broken=("x",))
+    told = decision_record(REQUEST, decision, False, 1, TRACE)
+    patched = patch_record(REQUEST, Defaulted((), {}, applied=("x",)), True, 1, "", "")
+    for field in (*told, *patched, *told["findings"][0], *told["facts"], "private"):
+        assert f"`{field}`" in text
+    assert f"schema {SCHEMA}" in text
+
+
+def test_a_line_is_bounded() -> None:
+    long = Decision("warn", (DENIED,) * 1000, Facts(directory="/" + "x" * 2**20))
+    line = json.dumps(written(decision_record(REQUEST, long, False, 1, "")))
+    assert len(line) < 40_000
+    assert '"truncated": true' in line
+    many = tuple({"op": "add", "path": "/" + "y" * 5000} for _ in range(1000))
+    assert len(json.dumps(written(patch_record(REQUEST, Defaulted(many, {}), False, 1, "", "")))) < 300_000
+
+
+def test_a_stalled_sink_costs_its_own_lines_alone() -> None:
+    read, write = nobody_reads()
+    metrics = Metrics(process=False)
+    lines = Lines()
+    log = AuditLog([DescriptorSink(write, "stdout"), lines], metrics, limit=50)
+    slowest = 0.0
+    for number in range(200):
+        started = time.monotonic()
+        log.write({"number": number})
+        slowest = max(slowest, time.monotonic() - started)
+        time.sleep(0.0005)
+    assert slowest < 0.2
+    assert len(lines.records(200)) == 200
+    assert value(metrics, "ckptguard_audit_lines_lost_total", "stdout") > 0
+    assert value(metrics, "ckptguard_audit_lines_lost_total") == 0
+    assert value(metrics, "ckptguard_audit_queue_length", "stdout") == 50
+    # It goes on when somebody reads again.
+    reader = threading.Thread(target=lambda: [os.read(read, 65536) for _ in range(100)], daemon=True)
+    reader.start()
+    wait_until(lambda: value(metrics, "ckptguard_audit_queue_length", "stdout") == 0)
+    log.close()
+
+
+class Failing(Lines):
+    """A sink that fails for a while, as a full disk does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fails = True
+
+    def write(self, data: bytes) -> None:
+        if self.fails:
+            super().write(data[:5])
+            raise OSError(28, "No space left on device")
+        super().write(data)
+
+
+def test_a_failed_write_is_counted_and_tears_no_later_line() -> None:
+    sink = Failing()
+    metrics = Metrics(process=False)
+    log = AuditLog([sink], metrics)
+    log.write({"number": 1})
+    wait_until(lambda: value(metrics, "ckptguard_audit_lines_lost_total") == 1)
+    sink.fails = False
+    log.write({"number": 2})
+    log.close()
+    assert sink.data.splitlines()[-1] == b'{"number":2}'
+    assert value(metrics, "ckptguard_audit_lines_total") == 1
+
+
+def test_file_is_appended_to_and_rotated(tmp_path: Path) -> None:
+    path = tmp_path / "audit.log"
+    path.write_text("before\n")
+    metrics = Metrics(process=False)
+    log = AuditLog([FileSink(path)], metrics)
+    log.write({"number": 1})
+    wait_until(lambda: value(metrics, "ckptguard_audit_lines_total", "file") == 1)
+    path.rename(tmp_path / "audit.log.1")
+    log.write({"number": 2})
+    log.close()
+    assert (tmp_path / "audit.log.1").read_text() == 'before\n{"number":1}\n'
+    assert path.read_text() == '{"number":2}\n'
+
+
+def test_a_file_that_cannot_be_opened(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        FileSink(tmp_path / "none" / "audit.log")

@@ -1,0 +1,49 @@
+"""The catalogue of metrics: what it says is what is served."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from prometheus_client import generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.server.serving import DENIED
+from webhook.metrics import METRICS, Metrics, catalogue
+
+
+def served(metrics: Metrics) -> dict[str, str]:
+    families = text_string_to_metric_families(generate_latest(metrics.registry).decode())
+    return {family.name: family.type for family in families}
+
+
+def test_catalogue_is_current() -> None:
+    text = (Path(__file__).parents[1] / "docs" / "metrics.md").read_text()
+    assert text == catalogue(), "run: python -m webhook.metrics > docs/metrics.md"
+
+
+def test_served_as_listed() -> None:
+    listed = {metric.name.removesuffix("_total"): metric.kind for metric in METRICS}
+    assert served(Metrics(process=False)) == listed
+    assert {"process_resident_memory_bytes", "python_gc_collections"} <= set(served(Metrics()))
+
+
+def test_named_as_prometheus_has_it() -> None:
+    for metric in METRICS:
+        assert metric.name.startswith("ckptguard_")
+        assert metric.name.endswith("_total") == (metric.kind == "counter")
+        assert metric.help.endswith(".")
+        if metric.kind == "histogram":
+            assert metric.name.endswith("_seconds")
+
+
+def test_counts() -> None:
+    metrics = Metrics(process=False)
+    metrics.found([DENIED, DENIED])
+    metrics.broke(["shared-directory"])
+    metrics.use_policy("one")
+    metrics.use_policy("two")
+    read = metrics.registry.get_sample_value
+    assert read("ckptguard_findings_total", {"rule": "ephemeral-checkpoint", "severity": "deny"}) == 2
+    assert read("ckptguard_broken_total", {"part": "shared-directory"}) == 1
+    assert read("ckptguard_policy_info", {"hash": "one"}) is None
+    assert read("ckptguard_policy_info", {"hash": "two"}) == 1
