@@ -469,6 +469,8 @@ class _Builder:
             return TextError(f"this is binary or not UTF-8: character U+{code:04X} is not allowed in YAML", line)
         if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
             mark = error.problem_mark
+            # At the end of the text libyaml names the line after the last one.
+            last = piece.data.rstrip().count(b"\n")
             rows = piece.data.split(b"\n", mark.line + 1)
             row = rows[mark.line].decode("utf-8", "replace") if mark.line < len(rows) else ""
             problem = str(error.problem)
@@ -482,7 +484,7 @@ class _Builder:
                 if error.context_mark is not None and error.context_mark.line != mark.line:
                     context += f" that begins on line {error.context_mark.line + piece.line}"
                 context += ")"
-            return TextError(f"not YAML: {problem}{context}", mark.line + piece.line)
+            return TextError(f"not YAML: {problem}{context}", min(mark.line, last) + piece.line)
         return TextError(f"not YAML: {error}", piece.line)
 
 
@@ -615,7 +617,7 @@ def _parse_json(piece: Piece) -> list[tuple[int, Any]] | None:
         return _whole(value)
 
     def integer(text: str) -> int | float:
-        value = int(text) if len(text) < 20 else float(text)
+        value = int(text) if len(text) < 25 else float(text)
         return value if -_INT64 <= value < _INT64 else float(value)
 
     def constant(text: str) -> Any:

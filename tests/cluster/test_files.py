@@ -1,0 +1,219 @@
+"""Files, folders and standard input: what is read, what is refused, and where it says so."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+from webhook.cluster import files
+from webhook.cluster.files import Document, Loaded, join, load_files, load_text
+
+CLAIM = """\
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata:
+  name: {name}
+spec:
+  accessModes: [ReadWriteMany]
+"""
+JOB = """\
+apiVersion: trainer.kubeflow.org/v1alpha1
+kind: TrainJob
+metadata:
+  name: {name}
+spec:
+  runtimeRef: {{name: torch}}
+  trainer:
+    numNodes: {nodes}
+"""
+
+
+def load(text: str | bytes) -> Loaded:
+    return load_text(text.encode() if isinstance(text, str) else text, "f.yaml")
+
+
+def labels(loaded: Loaded) -> list[str]:
+    return [document.label for document in loaded.documents]
+
+
+def only(loaded: Loaded) -> Document:
+    (document,) = loaded.documents
+    return document
+
+
+def test_documents_know_their_place() -> None:
+    loaded = load(f"# first\n{CLAIM.format(name='a')}---\n{JOB.format(name='b', nodes=2)}")
+    assert not loaded.errors
+    assert not loaded.notices
+    claim, job = loaded.documents
+    assert (claim.label, claim.namespace, claim.line) == ("PersistentVolumeClaim/a", "default", 2)
+    assert (job.kind, job.name, job.line, job.line_of("spec.trainer.numNodes")) == ("TrainJob", "b", 9, 16)
+
+
+def test_windows_line_ends_change_nothing() -> None:
+    text = f"{CLAIM.format(name='a')}---\n{JOB.format(name='b', nodes=-1)}".replace("\n", "\r\n")
+    loaded = load(text)
+    assert labels(loaded) == ["PersistentVolumeClaim/a"]
+    assert [(error.line, error.field) for error in loaded.errors] == [(15, "spec.trainer.numNodes")]
+
+
+def test_lists_are_taken_apart_and_errors_name_the_item() -> None:
+    text = (
+        "apiVersion: v1\nkind: List\nitems:\n- apiVersion: v1\n  kind: PersistentVolumeClaim\n  metadata: {name: a}\n"
+        "- apiVersion: v1\n  kind: PersistentVolumeClaim\n  metadata: {name: b}\n"
+        "  spec:\n    accessModes: ReadWriteOnce\n- 5\n"
+    )
+    loaded = load(text)
+    assert [(document.label, document.line) for document in loaded.documents] == [("PersistentVolumeClaim/a", 4)]
+    assert [(error.line, error.field) for error in loaded.errors] == [
+        (11, "items[1].spec.accessModes"),
+        (12, "items[2]"),
+    ]
+
+
+def test_typed_lists_leave_the_kind_to_the_list() -> None:
+    text = '{"apiVersion": "v1", "kind": "PersistentVolumeClaimList", "items": [{"metadata": {"name": "a"}}]}'
+    document = only(load(text))
+    assert document.object["kind"] == "PersistentVolumeClaim"
+    assert load('{"kind": "List", "items": {}}').errors[0].field == "items"
+    assert load('{"kind": "List", "items": null}').errors == []
+
+
+def test_output_of_kubectl_get_is_read() -> None:
+    made = {
+        "apiVersion": "trainer.kubeflow.org/v1alpha1",
+        "kind": "TrainJob",
+        "metadata": {
+            "name": "a",
+            "namespace": "team",
+            "managedFields": [{"manager": "kubectl", "fieldsV1": {"f:spec": {"f:x": {}}}}],
+            "creationTimestamp": "2025-01-01T00:00:00Z",
+        },
+        "spec": {"runtimeRef": {"name": "r"}},
+        "status": {
+            "conditions": [{"type": "Complete", "status": "True"}],
+            "jobsStatus": [{"name": "node", "ready": 0}],
+        },
+    }
+    document = only(load(json.dumps({"apiVersion": "v1", "kind": "List", "items": [made]}, indent=2)))
+    assert document.key == ("TrainJob", "team", "a")
+    assert document.line_of("status.conditions[0].type") > 20
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "field", "words"),
+    [
+        ("just words", 1, None, "plain text, not a Kubernetes object"),
+        ("- a\n- b\n", 1, None, "a list, not a Kubernetes object"),
+        ("5", 1, None, "a single value"),
+        ("kind: TrainJob\nmetadata: {name: a}\n", 1, "apiVersion", 'TrainJob has apiVersion "trainer'),
+        (JOB.format(name="a", nodes="many"), 8, "spec.trainer.numNodes", "an integer belongs"),
+        (JOB.format(name="a", nodes=99999999999), 8, "spec.trainer.numNodes", "is more than"),
+        (JOB.format(name="a", nodes=-2), 8, "spec.trainer.numNodes", "is less than"),
+        (JOB.format(name="a" * 64, nodes=1), 4, "metadata.name", "at most 63"),
+        (JOB.format(name="'{{ .Release.Name }}'", nodes=1), 4, "metadata.name", "helm template"),
+        (JOB.format(name="{{ .Release.Name }}", nodes=1), 4, "metadata.name", "helm template"),
+        (JOB.format(name="7", nodes=1), 4, "metadata.name", 'quote it, "7"'),
+        (CLAIM.format(name="a") + "  accessModes: [x]\n", 7, "spec.accessModes", "stands twice"),
+        (b"\x7fELF\0\0", 1, None, "binary"),
+        (b"\xff\xd8\xff\xe0", 1, None, "not UTF-8"),
+    ],
+)
+def test_bad_input_is_an_error_with_its_place(text: str | bytes, line: int, field: str | None, words: str) -> None:
+    loaded = load(text)
+    assert loaded.documents == []
+    (error,) = loaded.errors
+    assert (error.file, error.line, error.field) == ("f.yaml", line, field)
+    assert words in error.message
+
+
+def test_a_fault_leaves_the_other_documents_alone() -> None:
+    loaded = load("a: [\n---\n" + CLAIM.format(name="a") + "---\nx: {{ y }}\n---\n" + CLAIM.format(name="b"))
+    assert labels(loaded) == ["PersistentVolumeClaim/a", "PersistentVolumeClaim/b"]
+    assert [error.line for error in loaded.errors] == [1, 10]
+
+
+def test_what_is_damaged_is_known_by_kind() -> None:
+    assert load(CLAIM.format(name="a") + "---\n" + CLAIM.format(name="b") + "\t x").damaged == {"PersistentVolumeClaim"}
+    assert load("a: [").damaged == set()
+
+
+def test_other_kinds_are_left_aside_in_silence_beside_ours() -> None:
+    other = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: x}\nspec: 5\n"
+    loaded = load(other + "---\n" + CLAIM.format(name="a") + "---\nno: kind\n")
+    assert labels(loaded) == ["PersistentVolumeClaim/a"]
+    assert (loaded.errors, loaded.notices) == ([], [])
+    assert load(other).notices[0].message == "nothing in it is read here: Deployment"
+    assert load("").notices[0].message == "the file is empty"
+    assert load("# only a comment\n---\n").notices[0].message == "the file is empty"
+    newer = load("apiVersion: trainer.kubeflow.org/v2\nkind: TrainJob\nmetadata: {name: a}\n")
+    assert "is not read" in newer.notices[0].message
+    assert newer.errors == []
+
+
+def test_an_object_may_stand_once() -> None:
+    loaded = load(CLAIM.format(name="a") + "---\n" + CLAIM.format(name="a"))
+    assert labels(loaded) == ["PersistentVolumeClaim/a"]
+    assert loaded.errors[0].line == 8
+    assert "stands twice: also in f.yaml:1" in loaded.errors[0].message
+    generated = JOB.replace("name: {name}", "generateName: run-").format(nodes=1)
+    assert labels(load(generated + "---\n" + generated)) == ["TrainJob/run-", "TrainJob/run-"]
+
+
+def test_state_may_not_repeat_what_is_reviewed_but_for_trainjobs() -> None:
+    first = load(CLAIM.format(name="a") + "---\n" + JOB.format(name="j", nodes=1))
+    state = load(CLAIM.format(name="a") + "---\n" + JOB.format(name="j", nodes=2) + "---\n" + CLAIM.format(name="b"))
+    errors = join(first, state)
+    assert [error.field for error in errors] == ["metadata.name"]
+    assert labels(state) == ["PersistentVolumeClaim/b"]
+
+
+def test_folders_are_read_to_their_depth(tmp_path: Path) -> None:
+    (tmp_path / "deep" / "er").mkdir(parents=True)
+    (tmp_path / ".hidden").mkdir()
+    for name, text in {
+        "b.yaml": CLAIM.format(name="b"),
+        "a.YML": CLAIM.format(name="a"),
+        "deep/er/c.json": '{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "c"}}',
+        "deep/notes.txt": CLAIM.format(name="no"),
+        ".hidden/x.yaml": CLAIM.format(name="no"),
+        ".x.yaml": CLAIM.format(name="no"),
+        # a chart's template of other kinds, and a list that is no object, are no concern of ours
+        "template.yaml": "kind: Deployment\n{{- if .Values.x }}\n",
+        "playbook.yaml": "- hosts: all\n",
+        "broken.yaml": "kind: TrainJob\n{{- if .Values.x }}\n",
+    }.items():
+        (tmp_path / name).write_text(text)
+    loaded = load_files([str(tmp_path)])
+    assert labels(loaded) == ["PersistentVolumeClaim/a", "PersistentVolumeClaim/b", "Namespace/c"]
+    assert [(error.file, error.line) for error in loaded.errors] == [(str(tmp_path / "broken.yaml"), 2)]
+    # a second mention of a file changes nothing
+    assert len(load_files([str(tmp_path), str(tmp_path / "b.yaml")]).documents) == 3
+    (tmp_path / "empty").mkdir()
+    assert "no object" in load_files([str(tmp_path / "empty")]).notices[0].message
+
+
+def test_what_cannot_be_opened_is_an_error_and_the_rest_is_read(tmp_path: Path) -> None:
+    good = tmp_path / "a.yaml"
+    good.write_text(CLAIM.format(name="a"))
+    loaded = load_files([str(tmp_path / "none.yaml"), str(good), "a\0b"])
+    assert labels(loaded) == ["PersistentVolumeClaim/a"]
+    assert loaded.errors[0].message == "no such file or folder"
+    assert len(loaded.errors) == 2
+
+
+def test_standard_input_is_a_dash_and_read_once() -> None:
+    loaded = load_files(["-", "-"], stdin=io.BytesIO(CLAIM.format(name="a").encode()))
+    assert only(loaded).file == "-"
+
+
+def test_a_file_may_not_be_huge(tmp_path: Path) -> None:
+    huge = tmp_path / "huge.yaml"
+    with huge.open("wb") as stream:
+        stream.truncate(files.MAX_FILE + 1)
+    loaded = load_files([str(huge)])
+    assert "larger than 32 MiB" in loaded.errors[0].message
+    assert loaded.damaged == set(files.STATE_KINDS)

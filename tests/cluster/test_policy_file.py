@@ -1,0 +1,98 @@
+"""The policy file: what is wrong is named by line and field, with what to write."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from webhook.cluster.policy_file import PolicyError, load_policy, parse_policy
+from webhook.model.policy import Policy
+
+HEAD = "apiVersion: checkpoint-guard.io/v1\nkind: Policy\n"
+RULES = ("short-grace", "missing-claim")
+
+
+def policy(text: str) -> Policy:
+    return parse_policy((HEAD + text).encode(), "p.yaml", RULES)
+
+
+def test_everything_that_the_engine_reads_can_be_set() -> None:
+    found = policy(
+        """
+directory: {variables: [OUT]}
+rules: {short-grace: "off", missing-claim: warn}
+limits: {maxRestarts: 5, terminationGracePeriodSeconds: 30, lostWork: 2h}
+defaults: {claimName: c, path: /x, maxRestarts: 1, backoffLimit: 2, terminationGracePeriodSeconds: 9, runtimes: []}
+storage: {provisioners: {"*.example.com": one-node}, inlineDrivers: {d.example.com: many-nodes}}
+checkpointSizes: [{upToParams: 350M, size: 1Gi}]
+restoreManagers: []
+modes: {default: warn, selfService: [warn]}
+tiers: {fast: {sizeLimit: 5Gi, storageClassName: fast}}
+exempt: {namespaces: [a], users: [b], groups: [c], runtimes: [d]}
+"""
+    )
+    assert found.directory.variables == ("OUT",)
+    assert found.rules == {"short-grace": "off", "missing-claim": "warn"}
+    assert found.storage.provisioners == {"*.example.com": "one-node"}
+    assert found.modes.default == "warn"
+    assert found.tiers.fast.storage_class_name == "fast"
+
+
+def test_the_hash_follows_what_is_said_and_not_how() -> None:
+    first = policy("rules: {short-grace: warn, missing-claim: audit}\n")
+    second = policy("# the same\nlimits: {}\nrules:\n  missing-claim: audit\n  short-grace: warn\n")
+    assert first.hash == second.hash
+    assert len(first.hash) == 12
+    assert first.hash != policy("").hash
+    assert parse_policy(b"", "p.yaml", RULES).hash == policy("").hash
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "field", "words"),
+    [
+        ("rules:\n  short-grce: warn\n", 4, "rules.short-grce", 'the nearest is "short-grace"'),
+        ("rules: {short-grace: off}\n", 3, "rules.short-grace", 'write "off"'),
+        ("rules: {short-grace: denied}\n", 3, "rules.short-grace", "none of deny, warn, audit, off"),
+        ("rules: [short-grace]\n", 3, "rules", "a list stands where a mapping belongs"),
+        ("limits:\n  maxRestart: 3\n", 4, "limits.maxRestart", 'the nearest is "maxRestarts"'),
+        ('limits: {maxRestarts: "3"}\n', 3, "limits.maxRestarts", "an integer belongs"),
+        ("limits: {maxRestarts: -1}\n", 3, "limits.maxRestarts", "not within 0"),
+        ("limits: {lostWork: soon}\n", 3, "limits.lostWork", "write 90s, 30m or 2h"),
+        ("directory: {variables: OUT}\n", 3, "directory.variables", "a list belongs"),
+        ("directory: {variables: [A B]}\n", 3, "directory.variables[0]", "no name of a variable"),
+        ("defaults: {path: ckpt}\n", 3, "defaults.path", "does not begin with /"),
+        ("defaults: {runtimes: [TrainJob]}\n", 3, "defaults.runtimes[0]", "none of TrainingRuntime"),
+        ("storage:\n  provisioners:\n    a.b/c: nodelocal\n", 5, "storage.provisioners[a.b/c]", "node-local"),
+        ("storage: {provisioners: {a*b: one-node}}\n", 3, "storage.provisioners[a*b]", "*.suffix"),
+        ("checkpointSizes: [{size: 1Gi}]\n", 3, "checkpointSizes[0].upToParams", "absent"),
+        ("checkpointSizes: [{size: big, upToParams: 7B}]\n", 3, "checkpointSizes[0].size", "write 80Gi"),
+        ("modes: {default: on}\n", 3, "modes.default", 'write "on"'),
+        ("exceptions: []\n", 3, "exceptions", "this release does not read it"),
+        ("exempts: {}\n", 3, "exempts", 'the nearest is "exempt"'),
+        ("hash: abc\n", 3, "hash", "unknown field"),
+        ("a: [\n", 3, None, "not YAML"),
+        ("---\na: b\n", 3, None, "more than one document"),
+    ],
+)
+def test_faults_name_line_field_and_fix(text: str, line: int, field: str | None, words: str) -> None:
+    with pytest.raises(PolicyError) as caught:
+        policy(text)
+    (error,) = caught.value.errors
+    assert (error.file, error.line, error.field) == ("p.yaml", line, field)
+    assert words in error.message
+
+
+def test_it_says_what_it_is() -> None:
+    with pytest.raises(PolicyError) as caught:
+        parse_policy(b"kind: Polic\n", "p.yaml", RULES)
+    assert [error.field for error in caught.value.errors] == ["apiVersion", "kind"]
+    with pytest.raises(PolicyError, match="no mapping"):
+        parse_policy(b"- a\n", "p.yaml", RULES)
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(PolicyError, match="no such file"):
+        load_policy(str(tmp_path / "none.yaml"), RULES)
+    (tmp_path / "p.yaml").write_text(HEAD)
+    assert load_policy(str(tmp_path / "p.yaml"), RULES).limits == Policy().limits
