@@ -38,15 +38,13 @@ def apply(draft: Draft, context: Context) -> bool:
     path = context.path or _mounted_claim(context, effective)
     if path is None or "$" in path:
         return False
+    variables = context.policy.directory.variables
     named = _named_already(receivers, draft)
-    if named is None:
+    if named is None or not variables or _is_there(variables[0], receivers, draft):
         return False
     added: list[dict[str, Any]] = []
     if not named:
         added.append({"name": NAME, "valueFrom": {"fieldRef": {"fieldPath": FIELD}}})
-    variables = context.policy.directory.variables
-    if not variables:
-        return False
     added.append({"name": variables[0], "value": f"{path.rstrip('/')}/$({NAME})"})
     if len(draft.get(ENV) or ()) + len(added) > MAX_ENV:
         return False
@@ -89,6 +87,13 @@ def _named_already(jobs: Sequence[EffectiveJob], draft: Draft) -> bool | None:
                 return None
             found = True
     return found
+
+
+def _is_there(name: str, jobs: Sequence[EffectiveJob], draft: Draft) -> bool:
+    """An empty value declares no directory, and somebody wrote it all the same."""
+    return find(draft.get(ENV), name) is not None or any(
+        find(container.get("env"), name) is not None for job in jobs for container in job.training_containers()
+    )
 
 
 def _mounted_claim(context: Context, effective: EffectiveSet) -> str | None:

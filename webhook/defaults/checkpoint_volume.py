@@ -2,8 +2,8 @@
 
 Fills: a volume with the claim, and a mount in every container that trains: at the declared directory, or, where none is
 declared, at the annotated path or the policy's.
-Silent when: no claim is known; a mount lies under the directory; the directory is known to the running pod alone; its
-path is taken; some container that trains is not known; the claim would be denied; the release's shape has no room.
+Silent when: no claim is known; a mount lies under the directory; the directory is unknown or holds ``$(VAR)``; its path
+is taken; some container that trains is not known; the claim would be denied; the release's shape has no room.
 """
 
 from __future__ import annotations
@@ -41,9 +41,10 @@ def apply(draft: Draft, context: Context) -> bool:
     for checkpoint in context.checkpoints:
         if checkpoint.status is DirectoryStatus.NONE:
             continue
-        if checkpoint.status in (DirectoryStatus.UNEXPANDED, DirectoryStatus.UNRESOLVED):
+        if checkpoint.directory is None or checkpoint.status is DirectoryStatus.UNEXPANDED:
             return False
-        if directory is not None and checkpoint.directory != directory:
+        # A mount path is not expanded, so it would lie beside the directory or be right for this run alone.
+        if "$(" in (checkpoint.written or "") or (directory is not None and checkpoint.directory != directory):
             return False
         directory = checkpoint.directory
         mounted = mounted or checkpoint.mount is not None

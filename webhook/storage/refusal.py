@@ -27,11 +27,7 @@ def _faults(storage: Storage, pods: int, cluster: ClusterView, policy: Policy) -
     if claim is Gap.ABSENT:
         yield "missing-claim", "it does not exist"
         return
-    if storage.warn_only:
-        return
-    if storage.kind is StorageKind.EPHEMERAL:
-        yield "ephemeral-checkpoint", "it is gone with the pod"
-    if storage.kind is StorageKind.NODE_LOCAL:
+    if storage.kind is StorageKind.NODE_LOCAL and not storage.warn_only:
         yield "node-local-checkpoint", "its storage stays on one node"
     if storage.kind is StorageKind.READ_ONLY or storage.read_only:
         yield "read-only-checkpoint", f"it cannot be written ({storage.read_only or storage.fact})"
