@@ -55,8 +55,8 @@ def test_both_sides_can_be_read_from_the_diff(before: dict[str, Any], after: dic
     if before == after:
         assert lines == []
     elif "\\t" not in repr((before, after)):  # a tab is shown as two spaces
-        assert yaml.safe_load("\n".join(line[1:] for line in lines[3:] if line[0] in " -")) == before
-        assert yaml.safe_load("\n".join(line[1:] for line in lines[3:] if line[0] in " +")) == after
+        assert yaml.safe_load("\n".join(line[1:] for line in lines[3:] if line[0] in " -") + "\n") == before
+        assert yaml.safe_load("\n".join(line[1:] for line in lines[3:] if line[0] in " +") + "\n") == after
 
 
 def test_added_entry_before_and_after() -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 from webhook.message import place
 from webhook.model.finding import Judged
 from webhook.reports.review import Fault, Review, Reviewed
@@ -20,12 +22,10 @@ def render(review: Review) -> str:
 
 
 def encode(document: Any) -> str:
-    """Any JSON value as text; what JSON cannot say (a lone surrogate, NaN) is written as the standard library does."""
-    import orjson
-
+    """Any JSON value as text; a lone surrogate is written as the standard library does."""
     try:
-        return orjson.dumps(document, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE).decode()
-    except (TypeError, ValueError):  # a lone surrogate, an integer beyond 64 bits
+        return msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n"
+    except (TypeError, ValueError):  # a lone surrogate
         import json
 
         return json.dumps(document, indent=2, default=str) + "\n"

@@ -1,7 +1,8 @@
 """The claim under the directory is made by JobSet and deleted with it.
 
 Symptom: the TrainJob is deleted or submitted again under its name, and the checkpoints are gone.
-Fix: use a claim of your own, which no JobSet owns (Retain keeps the data, but a job of the same name cannot have it back).
+Fix: use a claim of your own, which no JobSet owns (Retain keeps
+    the data, but a job of the same name cannot have it back).
 Bad:
     volumeClaimPolicies:
     - templates:

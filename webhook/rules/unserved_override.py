@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-import orjson
+import msgspec
 
 from webhook.effective.overrides import overrides_of
 from webhook.model.finding import Finding, Origin, Severity
@@ -62,8 +62,8 @@ def check(subject: Subject) -> Iterator[Finding]:
 def _spec(annotation: str) -> Raw:
     """``spec`` of what was applied; empty where the annotation does not hold such an object."""
     try:
-        applied: Any = orjson.loads(annotation)
-    except ValueError:
+        applied: Any = msgspec.json.decode(annotation)
+    except (ValueError, RecursionError):
         return {}
     spec = applied.get("spec") if isinstance(applied, Mapping) else None
     return spec if isinstance(spec, Mapping) else {}
