@@ -168,17 +168,12 @@ def build_policy(settings: Settings) -> Policy:
     """The policy file, or the built-in policy. Raises SettingsError."""
     if settings.policy is None:
         return Policy()
-    from webhook.cluster.policy import PolicyError, load_policy
+    from webhook.cluster.policy_file import PolicyError, load_policy
 
     try:
-        policy, notices = load_policy(str(settings.policy))
+        return load_policy(str(settings.policy))
     except PolicyError as error:
-        place = error.file if error.line is None else f"{error.file}:{error.line}"
-        field = "" if error.field is None else f"{error.field}: "
-        raise SettingsError(f"{place}: {field}{error.message}") from None
-    for notice in notices:
-        _log.warning("policy: %s", notice)
-    return policy
+        raise SettingsError(str(error)) from None
 
 
 def build_cluster(settings: Settings) -> Cluster:
