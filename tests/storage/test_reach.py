@@ -32,9 +32,8 @@ def test_every_built_in_name_is_found() -> None:
 
 
 def test_policy_wins() -> None:
-    policy = Policy(
-        storage=StoragePolicy(provisioners={"*.csi.ceph.com": "node-local", "ebs.csi.aws.com": "many-nodes"})
-    )
+    added: dict[str, Reach] = {"*.csi.ceph.com": "node-local", "ebs.csi.aws.com": "many-nodes"}
+    policy = Policy(storage=StoragePolicy(provisioners=added))
     assert provisioner_reach("x.rbd.csi.ceph.com", policy) == "node-local"
     assert provisioner_reach("ebs.csi.aws.com", policy) == "many-nodes"
     assert provisioner_reach("disk.csi.azure.com", policy) == "one-node"

@@ -253,6 +253,13 @@ class Storage(Struct, frozen=True):
     read_only: str = ""
     """Where the read-only came from, in words, also where another kind weighs more; ``""`` where it is writable."""
     private: str = ""
+    detail: str = ""
+    """``fact`` without the volume's or claim's name: modes, class, provisioner."""
+
+    @property
+    def what(self) -> str:
+        """The claim or volume by its name alone; ``fact`` goes on with ``detail``."""
+        return self.fact.removesuffix(self.detail).rstrip(" ,") if self.detail else self.fact
 
 
 class Checkpoint(Struct, frozen=True):

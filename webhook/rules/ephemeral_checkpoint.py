@@ -34,13 +34,17 @@ def check(subject: Subject) -> Iterator[Finding]:
             continue
         if storage.source == "" and not subject.is_trainjob:
             continue
-        gone = "which is gone with the pod" if not storage.warn_only else "which most likely is gone with the pod"
+        if checkpoint.mount is None:
+            problem = f'no volume is mounted at "{checkpoint.directory}", so it is gone with the pod'
+        else:
+            likely = "most likely " if storage.warn_only else ""
+            problem = f'{storage.fact} under "{checkpoint.directory}" is {likely}gone with the pod'
         fix = claim_instead(subject, checkpoint)
         if storage.source == "csi":
             fix += "\n# or, if the driver keeps the data, have it listed in the policy under storage.inlineDrivers"
         yield Finding(
             at=checkpoint.directory_origin() if checkpoint.mount is None else checkpoint.volume_origin(),
-            problem=f'directory "{checkpoint.directory}" is on {storage.fact}, {gone}',
+            problem=problem,
             fix=fix,
             at_most=Severity.WARN if storage.warn_only else checkpoint.at_most,
             job=checkpoint.job.name,

@@ -22,12 +22,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from webhook.model.cluster import Claim
+from webhook.model.cluster import Gap
 from webhook.model.finding import Finding, Severity
-from webhook.model.pod import Checkpoint, StorageKind
+from webhook.model.pod import Checkpoint, Storage, StorageKind
 from webhook.model.rule import Rule
 from webhook.model.subject import Subject
-from webhook.storage import claim_instead, modes_needed
+from webhook.storage import claim_instead
 
 
 def check(subject: Subject) -> Iterator[Finding]:
@@ -36,10 +36,11 @@ def check(subject: Subject) -> Iterator[Finding]:
         if storage.kind is StorageKind.NODE_LOCAL:
             yield _finding(subject, checkpoint)
         elif storage.kind is StorageKind.UNKNOWN and _worth_a_note(subject, checkpoint):
+            detail = storage.detail or "unknown"
             yield Finding(
                 at=checkpoint.volume_origin(),
-                problem=f'directory "{checkpoint.directory}" is on {storage.fact}',
-                fix="give the missing objects with --state, or read the cluster with --live",
+                problem=f'{storage.what} under "{checkpoint.directory}" may stay on one node: {detail}',
+                fix=_look_up(storage),
                 at_most=Severity.AUDIT,
                 job=checkpoint.job.name,
                 container=checkpoint.container_name,
@@ -54,16 +55,11 @@ def _finding(subject: Subject, checkpoint: Checkpoint) -> Finding:
     at_most = Severity.WARN if storage.warn_only else checkpoint.at_most
     if storage.claim_name is not None and not subject.is_trainjob:
         at_most = Severity.WARN
-    fix = claim_instead(subject, checkpoint)
-    if storage.claim_name is not None:
-        fix += (
-            f"\n# a class that does: kubectl get storageclass, then storageClassName and "
-            f"accessModes [{modes_needed(subject)}] in a new claim, since a claim keeps its class"
-        )
+    detail = f": {storage.detail}" if storage.detail else ""
     return Finding(
         at=checkpoint.volume_origin(),
-        problem=f'directory "{checkpoint.directory}" is on {storage.fact}, which one node has',
-        fix=fix,
+        problem=f'{storage.what} under "{checkpoint.directory}" stays on one node{detail}',
+        fix=claim_instead(subject, checkpoint),
         at_most=at_most,
         job=checkpoint.job.name,
         container=checkpoint.container_name,
@@ -73,11 +69,19 @@ def _finding(subject: Subject, checkpoint: Checkpoint) -> Finding:
 
 
 def _worth_a_note(subject: Subject, checkpoint: Checkpoint) -> bool:
-    """Unknown storage that no other rule speaks about: the claim is there, or the volume is of an opaque source."""
+    """Unknown storage that no other rule speaks about: of a claim that is there, or of an opaque source."""
     storage = checkpoint.storage
     if storage.claim_name is not None:
-        return isinstance(storage.claim, Claim) and not subject.claims_elsewhere
+        unread = isinstance(storage.volume, Gap) or storage.storage_class is Gap.UNKNOWN
+        return unread and not subject.claims_elsewhere
     return storage.source != "" and checkpoint.volume is not None
+
+
+def _look_up(storage: Storage) -> str:
+    kind = "pv" if isinstance(storage.volume, Gap) else "storageclass"
+    if storage.claim_name is None:
+        return "put a claim there, whose class says where it can be mounted"
+    return f"kubectl get {kind} -o yaml > state.yaml\n# then ckptguard review --state state.yaml"
 
 
 def _volume_name(checkpoint: Checkpoint) -> str:

@@ -35,10 +35,11 @@ def check(subject: Subject) -> Iterator[Finding]:
         if not checkpoint.per_pod:
             continue
         fields = ", ".join(f'"{field}"' for field in checkpoint.per_pod)
-        in_directory = any(f"<{field}>" in (checkpoint.directory or "") for field in checkpoint.per_pod)
+        directory = checkpoint.directory or checkpoint.written or ""
+        in_directory = checkpoint.directory is None or any(f"<{field}>" in directory for field in checkpoint.per_pod)
         if in_directory:
             at = checkpoint.directory_origin()
-            problem = f'directory "{checkpoint.directory}" depends on {fields}, which changes with every pod'
+            problem = f'directory "{directory}" depends on {fields}, which changes with every pod'
         else:
             at = checkpoint.mount_origin()
             expression = (checkpoint.mount or {}).get("subPathExpr") or (checkpoint.mount or {}).get("subPath")

@@ -20,8 +20,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from webhook.model.finding import Finding, Origin, Severity
+from webhook.model.override import override_yaml
 from webhook.model.paste import to_yaml
-from webhook.model.pod import EMPTY, Checkpoint, StorageKind
+from webhook.model.pod import EMPTY, Checkpoint, Raw, StorageKind
 from webhook.model.rule import Rule
 from webhook.model.subject import Subject
 from webhook.storage import claim_instead, source_of
@@ -39,7 +40,7 @@ def check(subject: Subject) -> Iterator[Finding]:
         by = f": {storage.read_only}" if storage.read_only and storage.read_only != storage.source else ""
         yield Finding(
             at=at,
-            problem=f'directory "{checkpoint.directory}" cannot be written{by}, on {storage.fact}',
+            problem=f'{storage.what} under "{checkpoint.directory}" cannot be written{by}',
             fix=fix,
             at_most=at_most,
             job=checkpoint.job.name,
@@ -51,18 +52,25 @@ def check(subject: Subject) -> Iterator[Finding]:
 
 def _repair(subject: Subject, checkpoint: Checkpoint) -> tuple[Origin, str]:
     """The place that makes it read-only, and what to write there."""
-    mount = checkpoint.mount or EMPTY
+    mount, volume = checkpoint.mount or EMPTY, checkpoint.volume
     if mount.get("readOnly"):
+        at = checkpoint.mount_origin()
         writable = {key: value for key, value in mount.items() if key not in ("readOnly", "recursiveReadOnly")}
-        return checkpoint.mount_origin(), to_yaml({"volumeMounts": [{**writable, "readOnly": False}]})
-    volume = checkpoint.volume
-    if volume is not None:
-        source = source_of(volume)
-        body = volume.get(source) or EMPTY
-        if body.get("readOnly"):
-            written = {"name": volume.get("name"), source: {**body, "readOnly": False}}
-            return checkpoint.volume_origin(), to_yaml({"volumes": [written]})
-    return checkpoint.volume_origin(), claim_instead(subject, checkpoint)
+        mounts = {"volumeMounts": [{**writable, "readOnly": False}]}
+        pod = {"containers": [{"name": checkpoint.container_name, **mounts}]}
+        return at, _text(subject, checkpoint, at, mounts, pod)
+    at = checkpoint.volume_origin()
+    if volume is not None and (source := source_of(volume)) and (volume.get(source) or EMPTY).get("readOnly"):
+        volumes = {"volumes": [{"name": volume.get("name"), source: {**volume[source], "readOnly": False}}]}
+        return at, _text(subject, checkpoint, at, volumes, volumes)
+    return at, claim_instead(subject, checkpoint)
+
+
+def _text(subject: Subject, checkpoint: Checkpoint, at: Origin, part: Raw, pod: Raw) -> str:
+    """The part as it belongs at its place; one of the runtime can be written over from the TrainJob."""
+    if subject.is_trainjob and at.object != subject.label:
+        return override_yaml(subject.release, subject.spec, checkpoint.job.name, pod)
+    return to_yaml(part)
 
 
 RULE = Rule(

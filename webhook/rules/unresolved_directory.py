@@ -31,7 +31,7 @@ def check(subject: Subject) -> Iterator[Finding]:
         variable = checkpoint.variable or subject.policy.directory.variables[0]
         yield Finding(
             at=checkpoint.directory_origin(),
-            problem=f'"{variable}" comes from {_source(checkpoint, variable)}, which admission cannot read',
+            problem=f'"{variable}" {_source(checkpoint, variable)}',
             fix=f'env:\n- name: {variable}\n  value: "{subject.policy.defaults.path}/<run>"',
             job=checkpoint.job.name,
             container=checkpoint.container_name,
@@ -45,9 +45,11 @@ def _source(checkpoint: Checkpoint, variable: str) -> str:
             for kind, body in (entry.get("valueFrom") or {}).items():
                 if isinstance(body, dict):
                     named = body.get("name") or body.get("fieldPath") or body.get("resource") or body.get("key")
-                    return f'{kind} "{named}"'
-            return "other variables that are not known"
-    return "envFrom"
+                    return f'comes from {kind} "{named}", which admission cannot read'
+            if "$" in (checkpoint.written or ""):
+                return f'is "{checkpoint.written}", and admission cannot read all of its variables'
+            return f'is "{checkpoint.written}", relative to the working directory that the image sets'
+    return "may come from envFrom, which admission cannot read"
 
 
 RULE = Rule(

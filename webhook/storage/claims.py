@@ -79,7 +79,7 @@ def binding_candidates(claim: Claim, cluster: ClusterView) -> Sequence[Persisten
 
 def describe(claim: Claim) -> str:
     """The claim in a message: its name and access modes."""
-    return f'claim "{claim.name}" with accessModes {claim.modes_text()}'
+    return f'claim "{claim.name}", accessModes {claim.modes_text()}'
 
 
 def hostnames(volume: PersistentVolume) -> frozenset[str]:
@@ -200,7 +200,7 @@ def _by_modes(modes: Sequence[str]) -> StorageKind:
 
 
 def _read_only(claim: Claim) -> str:
-    return "accessModes of the claim" if claim.access_modes == (READ_MANY,) else ""
+    return f"its accessModes are {claim.modes_text()}" if claim.access_modes == (READ_MANY,) else ""
 
 
 def _storage(claim: Claim, kind: StorageKind, words: str, **more: Any) -> Storage:
@@ -209,9 +209,11 @@ def _storage(claim: Claim, kind: StorageKind, words: str, **more: Any) -> Storag
         more["read_only"] = _read_only(claim)
     if more["read_only"] and kind is not StorageKind.NODE_LOCAL:
         kind = StorageKind.READ_ONLY
-    return Storage(
-        kind, f"{describe(claim)}, {words}", source="persistentVolumeClaim", claim_name=claim.name, claim=claim, **more
-    )
+    modes = f"accessModes {claim.modes_text()}"
+    # A reason goes last, what decides goes first: a warning line is cut at its end.
+    detail = f"{modes}, {words}" if kind is StorageKind.UNKNOWN else f"{words}, {modes}"
+    fact = f'claim "{claim.name}", {detail}'
+    return Storage(kind, fact, "persistentVolumeClaim", claim.name, claim, detail=detail, **more)
 
 
 def _hostnames_of(term: Any) -> set[str]:

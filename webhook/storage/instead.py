@@ -15,7 +15,8 @@ from webhook.model.subject import Subject
 from webhook.storage.claims import MANY, judge_claim
 from webhook.storage.sources import CLAIM
 
-PLACEHOLDER = "<claim>"
+_SIZE = "100Gi"
+_CLASS = "<class>"
 
 
 def modes_needed(subject: Subject) -> str:
@@ -31,8 +32,8 @@ def claim_instead(subject: Subject, checkpoint: Checkpoint) -> str:
     reviewed, since a merge would give it two sources: a volume of another name takes over its mount.
     """
     mode = modes_needed(subject)
-    claim = _known_claim(subject, mode)
-    remark = f"# {claim}: a claim with accessModes [{mode}] on storage that every node can reach"
+    known = _known_claim(subject, mode)
+    claim = known or _new_name(subject)
     source = {CLAIM: {"claimName": claim}}
     own = checkpoint.volume is not None and checkpoint.volume_origin().object == subject.label
     if checkpoint.volume is not None and (own or not subject.is_trainjob):
@@ -42,6 +43,8 @@ def claim_instead(subject: Subject, checkpoint: Checkpoint) -> str:
         mount: dict[str, Any] = {"name": name}
         if checkpoint.mount is not None:
             mount["mountPath"] = checkpoint.mount.get("mountPath")
+            if checkpoint.mount.get("readOnly"):
+                mount["readOnly"] = False  # the two mounts are merged, and this field would stay
         else:
             path = _literal_part(checkpoint.directory or subject.policy.defaults.path)
             mount |= {"mountPath": path, "subPath": path.strip("/")}
@@ -50,7 +53,14 @@ def claim_instead(subject: Subject, checkpoint: Checkpoint) -> str:
             _list_of(checkpoint): [{"name": checkpoint.container_name, "volumeMounts": [mount]}],
         }
         text = override_yaml(subject.release, subject.spec, checkpoint.job.name, pod)
-    return f"{text}\n{remark}"
+    if known is not None:
+        return text
+    if not subject.namespace or subject.claims_elsewhere:
+        where = "on each worker cluster" if subject.claims_elsewhere else "in the namespace of each TrainJob"
+        return f"{text}\n# {claim}: a claim {where}, accessModes [{mode}], on storage that every node can reach"
+    create = new_claim(subject.namespace, claim, [mode], _SIZE, {"storageClassName": _CLASS})
+    remark = f"# {_CLASS}: one that every node can reach, see kubectl get storageclass"
+    return f"{create}\n{remark}\n---\n{text}"
 
 
 def new_claim(namespace: str, name: str, modes: Sequence[str], size: str, more: Mapping[str, Any] | None = None) -> str:
@@ -60,10 +70,10 @@ def new_claim(namespace: str, name: str, modes: Sequence[str], size: str, more: 
     return to_yaml({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": spec})
 
 
-def _known_claim(subject: Subject, mode: str) -> str:
-    """A claim of the namespace that would do, by annotation or policy; else a placeholder."""
+def _known_claim(subject: Subject, mode: str) -> str | None:
+    """A claim of the namespace that would do, by annotation or policy."""
     if not subject.namespace or subject.claims_elsewhere:
-        return PLACEHOLDER
+        return None
     names = [((subject.request.object.get("metadata") or {}).get("annotations") or {}).get(CLAIM_ANNOTATION)]
     namespace = subject.cluster.namespace(subject.namespace)
     if not isinstance(namespace, Gap):
@@ -72,7 +82,14 @@ def _known_claim(subject: Subject, mode: str) -> str:
         claim = subject.cluster.claim(subject.namespace, name) if name else None
         if isinstance(claim, Claim) and _would_do(claim, mode, subject):
             return claim.name
-    return PLACEHOLDER
+    return None
+
+
+def _new_name(subject: Subject) -> str:
+    """The policy's name for claims where that is free, else one of the run's own."""
+    name = subject.policy.defaults.claim_name
+    taken = subject.namespace and isinstance(subject.cluster.claim(subject.namespace, name), Claim)
+    return f"{name}-{subject.request.name.rstrip('-')}" if taken else name
 
 
 def _would_do(claim: Claim, mode: str, subject: Subject) -> bool:

@@ -15,7 +15,7 @@ _REACHES = {
     "many-nodes": StorageKind.MANY_NODES,
 }
 _KEEPS = frozenset({StorageKind.EPHEMERAL, StorageKind.NODE_LOCAL, StorageKind.NONE})
-_NO_MOUNT = Storage(StorageKind.EPHEMERAL, "the container's own file system, no volume is mounted there")
+_NO_MOUNT = Storage(StorageKind.EPHEMERAL, "the container's own file system")
 
 
 def classify(
@@ -101,7 +101,7 @@ def _by_template(
     """By the template's own words: what it asks for may be no good, but nothing is there to look up yet."""
     template = found.get("template") or EMPTY
     claim = template_claim(template, namespace, trainjob)
-    shown = f'claim "{claim.name}" of a volumeClaimPolicies template, accessModes {claim.modes_text()}'
+    shown = f'template claim "{claim.name}", accessModes {claim.modes_text()}'
     if elsewhere or not namespace:
         return Storage(StorageKind.BY_TEMPLATE, shown, CLAIM, claim.name, claim)
     judged = judge_claim(claim, cluster, policy)
@@ -119,6 +119,7 @@ def _by_template(
         judged.warn_only,
         judged.read_only,
         judged.private,
+        judged.detail,
     )
 
 
@@ -135,4 +136,5 @@ def _made_read_only(storage: Storage, where: str) -> Storage:
         storage.warn_only,
         where,
         storage.private,
+        storage.detail,
     )

@@ -1,0 +1,104 @@
+"""Runs one case of a rule: a self-contained YAML file, judged by the whole engine.
+
+The first line may hold options: ``# ckptguard: --trainer 2.1 --old other.old.yaml --dry-run --user NAME --only NAME``.
+``--old`` is beside the case and holds the objects as they were; ``--only`` judges the object of that name alone.
+Our own defaults are not applied: a case shows what the rule says of the object as it stands.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+from webhook.cluster.files import Document, FileView, load_files
+from webhook.decision import review_object
+from webhook.message import block, warning_line
+from webhook.model.finding import Judged, Severity
+from webhook.model.names import KINDS
+from webhook.model.policy import Policy
+from webhook.model.release import infer_release, parse_release
+from webhook.model.request import Request
+
+FOLDER = Path(__file__).parent
+MARK = "# ckptguard:"
+VERDICTS = ("deny", "warn", "audit", "allow")
+WEIGHT = {Severity.DENY: 2, Severity.WARN: 1, Severity.AUDIT: 0}
+
+
+def case_files() -> list[Path]:
+    """Every case of every rule."""
+    return sorted(path for path in FOLDER.glob("*/*.yaml") if not path.name.endswith(".old.yaml"))
+
+
+def options_of(path: Path) -> argparse.Namespace:
+    """The options of the case's first line."""
+    parser = argparse.ArgumentParser(exit_on_error=False)
+    parser.add_argument("--trainer", type=parse_release)
+    parser.add_argument("--old")
+    parser.add_argument("--dry-run", action="store_true")
+    parser.add_argument("--user", default="")
+    parser.add_argument("--only")
+    first = path.read_text().split("\n", 1)[0]
+    return parser.parse_args(shlex.split(first.removeprefix(MARK)) if first.startswith(MARK) else [])
+
+
+def run_case(path: Path) -> tuple[list[tuple[str, Judged]], tuple[str, ...]]:
+    """The findings of the rule whose folder the case is in, each with the label of its object, and rules that broke."""
+    options = options_of(path)
+    documents = _load(path)
+    before = _load(path.parent / options.old) if options.old else []
+    found: list[tuple[str, Judged]] = []
+    broken: list[str] = []
+    for document in documents:
+        if document.kind not in KINDS or options.only not in (None, document.name):
+            continue
+        release = options.trainer or infer_release(document.object.get("spec"))
+        decision = review_object(_request(document, before, options), FileView(documents, release), Policy(), release)
+        broken += decision.broken
+        found += [(document.label, finding) for finding in decision.findings if finding.rule == path.parent.name]
+    return found, tuple(broken)
+
+
+def outcome(found: list[tuple[str, Judged]]) -> str:
+    """``deny``, ``warn``, ``audit`` or ``allow``, whichever weighs most."""
+    severities = [finding.severity for _, finding in found]
+    return max(severities, key=WEIGHT.__getitem__).value if severities else "allow"
+
+
+def golden_text(found: list[tuple[str, Judged]]) -> str:
+    """What a person reads of this rule alone: the warning line and the block, object by object."""
+    return "\n".join(_texts(found)) + "\n"
+
+
+def _texts(found: list[tuple[str, Judged]]) -> Iterator[str]:
+    last = None
+    for label, finding in found:
+        if label != last:
+            yield f"== {label}"
+            last = label
+        yield warning_line(finding)
+        yield from block(finding, label)
+
+
+def _load(path: Path) -> list[Document]:
+    loaded = load_files([str(path)])
+    assert not loaded.errors, [str(error) for error in loaded.errors]
+    return loaded.documents
+
+
+def _request(document: Document, before: list[Document], options: argparse.Namespace) -> Request:
+    old = next((other.object for other in before if other.key == document.key), None)
+    # The API server gives a ClusterTrainingRuntime no namespace; our files put what names none into "default".
+    namespace = "" if document.kind == "ClusterTrainingRuntime" else document.namespace
+    return Request(
+        "CREATE" if old is None else "UPDATE",
+        document.kind,
+        namespace,
+        document.name,
+        document.object,
+        old,
+        user=options.user,
+        dry_run=options.dry_run,
+    )

@@ -1,0 +1,47 @@
+"""Every rule judges its cases as their names say, in the words of the golden text beside them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.rules.cases import FOLDER, VERDICTS, case_files, golden_text, outcome, run_case
+from webhook.message import LINE, warning_line
+
+CASES = case_files()
+UPDATE = bool(os.environ.get("UPDATE_GOLDEN"))
+
+
+@pytest.mark.parametrize("path", CASES, ids=lambda path: f"{path.parent.name}/{path.stem}")
+def test_case(path: Path) -> None:
+    expected = path.name.partition("-")[0]
+    assert expected in VERDICTS, "a case is named <verdict>-<what it shows>.yaml"
+    found, broken = run_case(path)
+    assert broken == ()
+    assert outcome(found) == expected, golden_text(found)
+    golden = path.with_suffix(".txt")
+    if expected == "allow":
+        assert not golden.exists()
+        return
+    text = golden_text(found)
+    if UPDATE:
+        golden.write_text(text)
+    assert golden.is_file(), "make golden writes it"
+    assert text == golden.read_text()
+    for _, finding in found:
+        assert len(warning_line(finding)) <= LINE
+
+
+def test_no_golden_text_without_a_case() -> None:
+    stray = [path for path in FOLDER.glob("*/*.txt") if not path.with_suffix(".yaml").exists()]
+    assert stray == []
+
+
+def test_what_a_user_must_not_read_stays_out_of_the_text() -> None:
+    """The cases give every path, server, node and zone of a volume a name that holds ``secret``."""
+    for path in CASES:
+        golden = path.with_suffix(".txt")
+        if golden.is_file():
+            assert "secret-" not in golden.read_text(), path
