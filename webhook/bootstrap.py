@@ -82,7 +82,7 @@ class NothingKnown:
     def runs_of_runtime(self, kind: str, namespace: str, name: str) -> Sequence[Run] | Gap:
         return Gap.UNKNOWN
 
-    def directories(self, namespace: str, claim: str) -> Sequence[RunDirectory] | Gap:
+    def directories(self, namespace: str, claim: str, path: str | None = None) -> Sequence[RunDirectory] | Gap:
         return Gap.UNKNOWN
 
     def release(self) -> Release | None:

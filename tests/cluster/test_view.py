@@ -109,6 +109,8 @@ def test_directories_are_worked_out_once_and_by_claim() -> None:
     found = view.directories("team", "c")
     assert not isinstance(found, Gap)
     assert [(entry.run.name, entry.path) for entry in found] == [("j", "/runs/a")]
+    assert view.directories("team", "c", "/runs/a") == found
+    assert view.directories("team", "c", "/runs/b") == ()
     assert view.directories("default", "c") == ()
     assert asked == ["j"]
     assert FileView([]).directories("team", "c") is Gap.UNKNOWN

@@ -404,7 +404,7 @@ class FileView:
         self._release = release
         self.policy = policy or Policy()
         self._directories_of = directories_of or directories_of_trainjob
-        self._directories: dict[tuple[str, str], list[RunDirectory]] | None = None
+        self._directories: dict[tuple[str, str, str | None], list[RunDirectory]] | None = None
         given: set[str] = set()
         for document in documents:
             given.add(document.kind)
@@ -446,23 +446,30 @@ class FileView:
     def runs_of_runtime(self, kind: str, namespace: str, name: str) -> Sequence[Run] | Gap:
         return self.store.runs_of_runtime(kind, namespace, name)
 
-    def directories(self, namespace: str, claim: str) -> Sequence[RunDirectory] | Gap:
+    def directories(self, namespace: str, claim: str, path: str | None = None) -> Sequence[RunDirectory] | Gap:
         """Builds the pods of all unfinished TrainJobs at the first call."""
         if "TrainJob" in self.store.unknown:
             return Gap.UNKNOWN
         if self._directories is None:
             # Set before it is filled: working out a job's directory may ask this view again.
             index = self._directories = {}
-            for run, raw in self.store.unfinished():
-                for name, path in self._directories_of(self, raw):
-                    index.setdefault((run.namespace, name), []).append(RunDirectory(run, name, path))
-        return self._directories.get((namespace, claim), ())
+            for run, raw in sorted(self.store.unfinished(), key=_by_name):
+                # A job has one directory in several containers; it counts once.
+                for name, where in dict.fromkeys(self._directories_of(self, raw)):
+                    found = RunDirectory(run, name, where)
+                    index.setdefault((run.namespace, name, None), []).append(found)
+                    index.setdefault((run.namespace, name, where), []).append(found)
+        return self._directories.get((namespace, claim, path), ())
 
     def release(self) -> Release | None:
         return self._release
 
     def why_unknown(self, kind: str) -> str:
         return self.store.why_unknown(kind)
+
+
+def _by_name(entry: tuple[Run, Raw]) -> tuple[str, str]:
+    return entry[0].namespace, entry[0].name
 
 
 def directories_of_trainjob(view: FileView, trainjob: Raw) -> Iterator[tuple[str, str]]:

@@ -157,8 +157,12 @@ class ClusterView(Protocol):
         """Unfinished TrainJobs that refer to the runtime."""
         ...
 
-    def directories(self, namespace: str, claim: str) -> Sequence[RunDirectory] | Gap:
-        """Directories on the claim that unfinished TrainJobs of the namespace write to."""
+    def directories(self, namespace: str, claim: str, path: str | None = None) -> Sequence[RunDirectory] | Gap:
+        """Directories on the claim that unfinished TrainJobs of the namespace write to, by name of the TrainJob.
+
+        With ``path`` (as ``storage.path_on_claim`` gives it) only those that are this directory, one for each TrainJob:
+        of thousands of runs on one claim only these are looked at.
+        """
         ...
 
     def release(self) -> Release | None:
