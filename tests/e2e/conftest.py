@@ -5,6 +5,7 @@ with nothing built yet, they are skipped with a reason; where `CI` is `true` tha
 """
 
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -87,16 +88,17 @@ def _started(release: str, kueue: bool) -> ControlPlane:
     return plane
 
 
-@pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the marks
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keeps the tests of one cluster on one worker of pytest-xdist (`--dist loadgroup`)."""
-    if "PYTEST_XDIST_WORKER" not in os.environ:
-        return  # there it is the one place where the mark is known and read
-    for item in items:
-        parameters = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
-        for name in ("release", "kueue_release"):
-            if name in parameters:
-                item.add_marker(pytest.mark.xdist_group(f"{name}-{parameters[name]}"))
+@pytest.hookimpl(optionalhook=True)  # there is no such hook without pytest-xdist
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
+    """Has pytest-xdist run all tests of one cluster on one worker, so that each cluster is started once."""
+    from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
+
+    class ByCluster(LoadScopeScheduling):  # type: ignore[misc]
+        def _split_scope(self, nodeid: str) -> str:
+            cluster = re.search(r"\[.*?((kueue-)?\d+\.\d+\.\d+)", nodeid)
+            return cluster[1] if cluster else nodeid
+
+    return ByCluster(config, log)
 
 
 @pytest.fixture(scope="session")
@@ -149,7 +151,11 @@ def namespace(cluster: Cluster) -> Iterator[str]:
     cluster.delete_namespace(name)
 
 
-@pytest.fixture(scope="session", params=[name for name, release in RELEASES.items() if release.runs_with_kueue])
+@pytest.fixture(
+    scope="session",
+    params=[name for name, release in RELEASES.items() if release.runs_with_kueue],
+    ids=lambda name: f"kueue-{name}",
+)
 def kueue_release(request: pytest.FixtureRequest) -> str:
     """A Trainer release that Kueue runs with."""
     return str(request.param)

@@ -4,6 +4,7 @@ import json
 
 from tests.e2e.controlplane.cluster import JOBSETS, TRAINJOBS, Cluster, Object
 from tests.e2e.controlplane.controlplane import ControlPlane
+from tests.e2e.controlplane.guard import Guard
 
 
 def runtime(name: str, namespace: str) -> Object:
@@ -92,6 +93,16 @@ def test_apiserver_restarts_on_its_data(control_plane: ControlPlane, namespace: 
     control_plane.wait_for_pods("after", namespace, count=2)
     created = control_plane.wait_for_audit_event(verb="create", resource="trainjobs", name="after")
     assert created["user"]["username"] == "admin"
+
+
+def test_guard_is_asked(guard: Guard, namespace: str) -> None:
+    guard.cluster.apply(runtime("plain", namespace), trainjob("judged", namespace, "plain"))
+
+    guard.cluster.wait_for_pods("judged", namespace, count=2)
+    assert '"name":"judged"' in guard.log.read_text()
+    if isinstance(guard.cluster, ControlPlane):  # of a given cluster the audit log is not at hand
+        event = guard.cluster.wait_for_audit_event(verb="create", resource="trainjobs", name="judged")
+        assert event["annotations"]["validate.checkpoint-guard.io/verdict"] == "allow"
 
 
 def test_kueue_admits_a_trainjob(kueue_cluster: Cluster) -> None:
