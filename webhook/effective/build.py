@@ -322,16 +322,15 @@ def _trained(plan: _Plan, index: int, job: Template, pod: Raw, node: int, layers
     if adds:
         layers.append(Layer("Trainer", "", "", adds))
     if trainer is not None and node >= 0 and shape.receives[index]:
-        words: dict[str, Any] = {"name": NODE}
-        for field in _TRAINER_FIELDS if labelled else _ENV_FIELDS:
-            if trainer.get(field) is not None:
-                words[field] = trainer[field]
+        words: dict[str, Any] = {**trainer, "name": NODE}
+        if not labelled:
+            words = {field: words[field] for field in _ENV_FIELDS if field in words}
         layers.append(Layer(plan.label, "spec.trainer", "spec.trainer", {"containers": [words]}, True))
     return out
 
 
-_TRAINER_FIELDS: Final = ("image", "command", "args", "env", "resourcesPerNode")
-_ENV_FIELDS: Final = ("env", "resourcesPerNode")
+_ENV_FIELDS: Final = ("name", "env", "resourcesPerNode")
+"""What reaches job ``node`` under MPI's runLauncherAsNode."""
 
 
 def _takes_resources(prepared: Prepared, job: str, labelled: bool) -> bool:

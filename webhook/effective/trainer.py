@@ -246,6 +246,8 @@ def _cpus(limits: Raw, requests: Raw) -> int:
 
 def _value(quantity: object) -> int:
     """A quantity as a whole number, rounded up (``resource.Quantity.Value``); 0 where it is none."""
+    if type(quantity) is int:
+        return quantity
     exact = parse_quantity(quantity)
     return 0 if exact is None else -(-exact // BILLION)
 

@@ -1,0 +1,114 @@
+"""Our pods against those that the real Trainer and JobSet controllers made of the same objects.
+
+The recordings stand beside the repository (``../shared/golden/<release>/<pair>/``) or where ``CKPTGUARD_GOLDEN`` says;
+without them the tests are skipped.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from webhook.effective import build_trainer_pods
+from webhook.model.cluster import Runtime
+from webhook.model.release import parse_release
+from webhook.reports.pods import pods_result
+
+GOLDEN = Path(os.environ.get("CKPTGUARD_GOLDEN") or Path(__file__).parents[3] / "shared" / "golden")
+RELEASES = sorted(folder.name for folder in GOLDEN.iterdir()) if GOLDEN.is_dir() else []
+FIELDS = ("name", "image", "command", "args", "env", "volumeMounts", "envFrom", "restartPolicy", "workingDir")
+REFUSED_BY_THE_JOB_API = "Job"
+FOREIGN_JOB = "g-107"
+"""An override of a job that the runtime does not have: refused, and not among the pods that we tell."""
+
+
+def test_recordings_are_found_or_said_to_be_missing() -> None:
+    if not RELEASES:
+        pytest.skip(f"no recordings: {GOLDEN} is not there")
+    assert RELEASES
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_pods_equal_the_recorded_ones(release: str) -> None:
+    compared = 0
+    wrong: dict[str, Any] = {}
+    for folder in sorted((GOLDEN / release).iterdir()):
+        recorded = json.loads((folder / "expected.json").read_text())
+        if (folder / "update.json").exists() or not _has_pods(recorded, folder.name):
+            continue
+        trainjob, runtime = _read(folder)
+        effective = build_trainer_pods(trainjob, runtime, parse_release(release))
+        ours = pods_result("TrainJob", folder.name, trainjob["metadata"].get("name", ""), effective)
+        wanted = [recorded]
+        if (folder / "expected.alt.json").exists():
+            wanted.append(json.loads((folder / "expected.alt.json").read_text()))
+        compared += 1
+        if _comparable(ours) not in [_comparable(_renamed(record, trainjob)) for record in wanted]:
+            wrong[folder.name] = _comparable(ours)
+    assert not wrong
+    assert compared > 100
+
+
+def _has_pods(recorded: Any, name: str) -> bool:
+    if recorded["accepted"]:
+        return True
+    return bool(recorded["jobs"]) and recorded["refused"]["by"] == REFUSED_BY_THE_JOB_API and FOREIGN_JOB not in name
+
+
+def _read(folder: Path) -> tuple[Any, Runtime]:
+    documents = list(yaml.safe_load_all((folder / "input.yaml").read_text()))
+    (trainjob,) = [document for document in documents if document["kind"] == "TrainJob"]
+    ref = trainjob["spec"]["runtimeRef"]
+    kind = ref.get("kind", "ClusterTrainingRuntime")
+    (raw,) = [
+        document for document in documents if document["kind"] == kind and document["metadata"]["name"] == ref["name"]
+    ]
+    return trainjob, Runtime(kind, raw["metadata"].get("namespace", ""), ref["name"], raw, {})
+
+
+def _renamed(record: Any, trainjob: Any) -> Any:
+    """The recording with the name that the API server generated taken back."""
+    begin = trainjob["metadata"].get("generateName")
+    if begin is None or not record["jobs"]:
+        return record
+    return json.loads(json.dumps(record).replace(record["jobs"][0]["more"]["subdomain"], begin))
+
+
+def _comparable(result: Any) -> Any:
+    jobs = []
+    for job in result["jobs"]:
+        pod = job["pod"]
+        grace = pod["terminationGracePeriodSeconds"]
+        jobs.append(
+            {
+                "name": job["name"],
+                "pods": job["pods"],
+                # A Job that waits for another one stands in the JobSet, without the Job API's defaults.
+                "backoffLimit": 6 if job["backoffLimit"] is None else job["backoffLimit"],
+                "terminationGracePeriodSeconds": 30 if grace is None else grace,
+                "restartPolicy": pod["restartPolicy"],
+                "volumes": [_plain(volume) for volume in pod["volumes"]],
+                "nodeSelector": pod.get("nodeSelector"),
+                "affinity": pod.get("affinity"),
+                **{
+                    kind: [_plain({field: container.get(field) for field in FIELDS}) for container in pod[kind]]
+                    for kind in ("initContainers", "containers")
+                },
+            }
+        )
+    return {"failurePolicy": result["failurePolicy"], "jobs": jobs}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {
+            field: _plain(inner)
+            for field, inner in value.items()
+            if inner is not None and field not in ("defaultMode", "apiVersion")
+        }
+    return [_plain(inner) for inner in value] if isinstance(value, list) else value
