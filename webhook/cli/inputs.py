@@ -111,6 +111,13 @@ def runtime_of(document: Document, raw: Mapping[str, Any]) -> Runtime:
     return Runtime(document.kind, document.namespace, document.name, raw, {})
 
 
+def runtime_key(document: Document) -> tuple[str, str, str]:
+    """Kind, namespace and name of the runtime that a TrainJob refers to."""
+    ref = (document.object.get("spec") or {}).get("runtimeRef") or {}
+    kind = ref.get("kind") or "ClusterTrainingRuntime"
+    return kind, "" if kind == "ClusterTrainingRuntime" else document.namespace, str(ref.get("name") or "")
+
+
 def _implied_releases(given: Loaded) -> dict[tuple[str, str, str], Release]:
     """Runtime -> the newest release that an override field of a TrainJob using it implies."""
     implied: dict[tuple[str, str, str], Release] = {}
@@ -118,11 +125,9 @@ def _implied_releases(given: Loaded) -> dict[tuple[str, str, str], Release]:
         spec = document.object.get("spec") or {}
         if not any(field in spec for field in OVERRIDE_FIELDS):
             continue
-        ref = spec.get("runtimeRef") or {}
-        kind = ref.get("kind") or "ClusterTrainingRuntime"
-        key = (kind, document.namespace if kind != "ClusterTrainingRuntime" else "", str(ref.get("name")))
+        key = runtime_key(document)
         release = infer_release(spec)
-        if kind in RUNTIME_KINDS and (key not in implied or release.at_least(implied[key])):
+        if key[0] in RUNTIME_KINDS and (key not in implied or release.at_least(implied[key])):
             implied[key] = release
     return implied
 

@@ -1,0 +1,87 @@
+"""``ckptguard pods``: the pods that Trainer and JobSet will build, each part with the field that it comes from.
+
+From the objects as written: what we would fill in is not applied. A runtime is shown alone where no TrainJob of FILE
+uses it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator
+
+from webhook.cli.inputs import NO_CLUSTER, Inputs, add_flags, runtime_key
+from webhook.cli.output import coloured, complain, write, write_text
+from webhook.cluster.files import Document
+from webhook.decision import build_subject
+from webhook.model.policy import Policy
+from webhook.model.request import Request
+from webhook.model.subject import Subject
+from webhook.reports.review import Fault
+from webhook.reports.text import fault_line, notice_line
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """The flags of ``pods``."""
+    add_flags(parser, ("text", "json"))
+    parser.epilog = "exit code: 0, or 2 where something could not be read or has no runtime"
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """0, or 2 where something could not be read or built."""
+    if arguments.live:
+        complain([NO_CLUSTER])
+        return 2
+    inputs = Inputs(arguments.files, arguments.state, arguments.trainer)
+    nothing = inputs.nothing(arguments.files)
+    faults = list(inputs.faults) if nothing is None else [nothing]
+    built = list(_built(inputs))
+    for document, subject in built:
+        if subject.effective is None:
+            kind, namespace, name = runtime_key(document)
+            where = f" in namespace {namespace}" if namespace else ""
+            message = f'there is no {kind} "{name}"{where} among the files: add it with --state'
+            faults.append(
+                Fault(document.file, message, document.line_of("spec.runtimeRef.name"), "spec.runtimeRef.name")
+            )
+    colour = coloured(sys.stderr)
+    complain(
+        [
+            *(notice_line(notice, colour) for notice in inputs.notices),
+            *(fault_line(fault, colour) for fault in faults),
+        ]
+    )
+    if arguments.output == "json":
+        from webhook.reports.json import encode
+        from webhook.reports.pods import pods_result
+
+        results = [
+            pods_result(document.kind, document.namespace, document.name, subject.effective)
+            for document, subject in built
+        ]
+        write_text(encode({"results": results}))
+    elif any(subject.effective is not None for _, subject in built):
+        write(_text(built, coloured(sys.stdout)))
+    return 2 if faults else 0
+
+
+def _built(inputs: Inputs) -> Iterator[tuple[Document, Subject]]:
+    used = {runtime_key(document) for document in inputs.documents if document.kind == "TrainJob"}
+    for document in inputs.documents:
+        if document.kind == "TrainJob" or document.key not in used:
+            request = Request("CREATE", document.kind, document.namespace, document.name, document.object)
+            yield document, build_subject(request, inputs.view, Policy(), inputs.release(document))
+
+
+def _text(built: list[tuple[Document, Subject]], colour: bool) -> Iterator[str]:
+    from webhook.reports.pods import render_pods
+
+    first = True
+    for document, subject in built:
+        if subject.effective is None:
+            continue
+        if not first:
+            yield ""
+        first = False
+        place = f"{document.namespace}/{document.name}" if document.namespace else document.name
+        yield from render_pods(f"{document.kind} {place}", subject.effective, subject.checkpoints, colour)
