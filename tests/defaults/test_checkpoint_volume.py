@@ -42,7 +42,11 @@ def test_at_the_declared_directory(release: Release) -> None:
     assert pod["volumes"] == [VOLUME]
     assert pod["containers"] == [{"name": "node", "volumeMounts": [mount]}]
     assert env(done.object) == DECLARED["env"]
-    assert injected(done.object) == {"volumes": [VOLUME], "mounts": [mount], "targets": {"node": ["node"]}}
+    assert injected(done.object) == {
+        "volumes": [VOLUME],
+        "mounts": [mount],
+        "targets": {"node": {"containers": ["node"]}},
+    }
     assert done.applied == ("checkpoint_volume",)
 
 

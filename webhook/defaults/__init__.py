@@ -79,7 +79,12 @@ def default(request: Request, cluster: ClusterView, policy: Policy, release: Rel
             broken.append(one.name)
             context.findings.append(_fault(request, one.name, error))
     if draft.patch:
-        _record(draft, context)
+        try:
+            _record(draft, context)
+        except Exception as error:
+            # Without a record nothing could be put back, so nothing is added either.
+            draft, applied, broken = Draft(request.object), [], [*broken, "record"]
+            context.findings.append(_fault(request, "record", error))
     return Defaulted(
         tuple(draft.patch), draft.object, tuple(context.findings), applied=tuple(applied), broken=tuple(broken)
     )

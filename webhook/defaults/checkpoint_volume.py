@@ -16,7 +16,7 @@ import msgspec
 from webhook.model.cluster import Claim, Namespace
 from webhook.model.default import Context, Default
 from webhook.model.draft import Draft
-from webhook.model.entries import place
+from webhook.model.entries import Target, place
 from webhook.model.finding import Judged, Origin, Severity
 from webhook.model.names import CLAIM, DEFAULT_CLAIM, PATH
 from webhook.model.pod import EMPTY, DirectoryStatus, EffectiveJob, EffectiveSet, Raw
@@ -81,7 +81,7 @@ def apply(draft: Draft, context: Context) -> bool:
         context.added,
         volumes=(*context.added.volumes, volume),
         mounts=(*context.added.mounts, mount),
-        targets={job: tuple(containers) for job, containers in targets.items()},
+        targets=targets,
     )
     return True
 
@@ -102,15 +102,16 @@ def _known_claim(context: Context) -> tuple[str, Origin | None] | None:
     return None
 
 
-def _targets(effective: EffectiveSet) -> dict[str, list[str]] | None:
+def _targets(effective: EffectiveSet) -> dict[str, Target] | None:
     """The jobs that train with their containers; None where one of them does not say which container trains."""
-    targets: dict[str, list[str]] = {}
+    targets: dict[str, Target] = {}
     for job in effective.jobs:
         if job.trains:
-            names = [container.get("name") or "" for container in job.training_containers()]
+            names = tuple([container.get("name") or "" for container in job.training_containers()])
             if not names or not all(names):
                 return None
-            targets[job.name] = names
+            order = tuple([container.get("name") or "" for container in job.pod.get("containers") or ()])
+            targets[job.name] = Target(names, order if len(order) > 1 else ())
     return targets or None
 
 

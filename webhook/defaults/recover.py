@@ -69,8 +69,8 @@ def _volumes(draft: Draft, release: Release, added: Added) -> bool:
     wanted = {(job, volume["name"]) for job in added.targets for volume in added.volumes}
     if wanted <= present:
         return False
-    for job, containers in added.targets.items():
-        for container in containers:
+    for job, target in added.targets.items():
+        for container in target.containers:
             for mount in added.mounts:
                 if mounted_elsewhere(spec, field, (job,), container, mount):
                     return False

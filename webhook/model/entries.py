@@ -17,6 +17,17 @@ MAX_PATCHES: Final = 16
 """Most entries of ``runtimePatches`` (CRD of Trainer 2.2 and later)."""
 
 
+class Target(Struct, frozen=True, omit_defaults=True):
+    """What of a job is changed: its ``containers`` that get mounts.
+
+    ``order`` are all containers of the job's pod, where there are more: an entry that names them in another order would
+    reorder the pod.
+    """
+
+    containers: tuple[str, ...]
+    order: tuple[str, ...] = ()
+
+
 class Pod(Struct, frozen=True):
     """One PodSpec within an entry: the jobs it goes to, its place in the object, its text."""
 
@@ -44,12 +55,12 @@ def pods_of(spec: Raw, field: str) -> Iterator[Pod]:
 def place(
     draft: Draft,
     release: Release,
-    targets: Mapping[str, Sequence[str]],
+    targets: Mapping[str, Target],
     volumes: Sequence[Raw],
     mounts: Sequence[Raw],
 ) -> bool:
-    """Give the jobs of ``targets`` the volumes, and their containers there the mounts. ``targets`` holds every job that
-    trains, since 2.0 may only be changed where nothing else is touched.
+    """Give the jobs of ``targets`` the volumes, and their containers the mounts. ``targets`` holds every job that
+    trains: in 2.0 an entry that touches another one is not ours to change.
 
     False, with nothing written, where the release's shape leaves no room for it.
     """
@@ -61,16 +72,20 @@ def place(
 
 
 def merge_pod(
-    draft: Draft, path: tuple[str | int, ...], containers: Sequence[str], volumes: Sequence[Raw], mounts: Sequence[Raw]
+    draft: Draft, path: tuple[str | int, ...], target: Target, volumes: Sequence[Raw], mounts: Sequence[Raw]
 ) -> None:
     """Add volumes and mounts to the PodSpec at ``path``, each at the end of its list; a name that is there stays."""
     for volume in volumes:
         if find(draft.get((*path, "volumes")), volume["name"]) is None:
             draft.insert((*path, "volumes"), volume)
-    for name in containers:
-        at = find(draft.get((*path, "containers")), name)
+    for name in target.containers:
+        there = draft.get((*path, "containers"))
+        at = find(there, name)
         if at is None:
-            draft.insert((*path, "containers"), {"name": name, "volumeMounts": list(mounts)})
+            later = target.order[target.order.index(name) + 1 :] if name in target.order else ()
+            before = [index for other in later if (index := find(there, other)) is not None]
+            added = {"name": name, "volumeMounts": list(mounts)}
+            draft.insert((*path, "containers"), added, min(before, default=None))
             continue
         for mount in mounts:
             if find(draft.get((*path, "containers", at, "volumeMounts")), mount["name"]) is None:
@@ -85,11 +100,11 @@ def find(items: Sequence[Raw] | None, name: str) -> int | None:
     return None
 
 
-def pod_patch(containers: Sequence[str], volumes: Sequence[Raw], mounts: Sequence[Raw]) -> dict[str, Any]:
+def pod_patch(target: Target, volumes: Sequence[Raw], mounts: Sequence[Raw]) -> dict[str, Any]:
     """A PodSpec with the volumes, and the mounts in each of the containers."""
     return {
         "volumes": list(volumes),
-        "containers": [{"name": name, "volumeMounts": list(mounts)} for name in containers],
+        "containers": [{"name": name, "volumeMounts": list(mounts)} for name in target.containers],
     }
 
 
@@ -97,7 +112,7 @@ def _place_for_jobs(
     draft: Draft,
     field: str,
     below: tuple[str, ...],
-    targets: Mapping[str, Sequence[str]],
+    targets: Mapping[str, Target],
     volumes: Sequence[Raw],
     mounts: Sequence[Raw],
     *,
@@ -109,9 +124,9 @@ def _place_for_jobs(
     Else an entry that names just the jobs of a group is used, the last one since it is merged last.
     """
     groups: dict[tuple[str, ...], list[str]] = {}
-    for job, containers in targets.items():
-        groups.setdefault(tuple(containers), []).append(job)
-    merges: list[tuple[int, tuple[str, ...]]] = []
+    for job, target in targets.items():
+        groups.setdefault(target.containers, []).append(job)
+    merges: list[tuple[int, Target]] = []
     entries: list[tuple[int, set[str]]] = [
         (index, set(_targets(entry))) for index, entry in enumerate(draft.get(("spec", field)) or ())
     ]
@@ -120,10 +135,9 @@ def _place_for_jobs(
         for index, jobs in entries:
             if jobs.isdisjoint(targets):
                 continue
-            containers_of = {tuple(targets[job]) for job in jobs if job in targets}
-            if not jobs <= targets.keys() or len(containers_of) != 1:
+            if not jobs <= targets.keys() or len({targets[job].containers for job in jobs}) != 1:
                 return False
-            merges.append((index, containers_of.pop()))
+            merges.append((index, targets[min(jobs)]))
             for job in jobs:
                 left.pop(job, None)
         groups = {containers: [job for job in jobs if job in left] for containers, jobs in groups.items()}
@@ -131,38 +145,35 @@ def _place_for_jobs(
         for containers, jobs_of_group in list(groups.items()):
             exact = [index for index, jobs in entries if jobs == set(jobs_of_group)]
             if exact:
-                merges.append((exact[-1], containers))
+                merges.append((exact[-1], targets[jobs_of_group[0]]))
                 del groups[containers]
-    for index, containers in merges:
-        merge_pod(draft, ("spec", field, index, *below), containers, volumes, mounts)
-    for containers, jobs_left in groups.items():
+    for index, target in merges:
+        merge_pod(draft, ("spec", field, index, *below), target, volumes, mounts)
+    for jobs_left in groups.values():
         if not jobs_left:
             continue
-        pod: dict[str, Any] = pod_patch(containers, volumes, mounts)
+        pod: dict[str, Any] = pod_patch(targets[jobs_left[0]], volumes, mounts)
         named = [{"name": job} for job in jobs_left]
         draft.insert(("spec", field), {"targetJobs": named, "spec": pod} if below else {"targetJobs": named, **pod})
     return True
 
 
-def _place_in_patch(
-    draft: Draft, targets: Mapping[str, Sequence[str]], volumes: Sequence[Raw], mounts: Sequence[Raw]
-) -> bool:
+def _place_in_patch(draft: Draft, targets: Mapping[str, Target], volumes: Sequence[Raw], mounts: Sequence[Raw]) -> bool:
     """2.2 and later: the entry of our own manager."""
     entries = draft.get(("spec", "runtimePatches")) or ()
     for index, entry in enumerate(entries):
         if entry.get("manager") == MANAGER:
             path = ("spec", "runtimePatches", index, "trainingRuntimeSpec", "template", "spec", "replicatedJobs")
-            for job, containers in targets.items():
+            for job, target in targets.items():
                 at = find(draft.get(path), job)
                 if at is None:
-                    draft.insert(path, _job_patch(job, containers, volumes, mounts))
+                    draft.insert(path, _job_patch(job, target, volumes, mounts))
                 else:
-                    inside = (*path, at, "template", "spec", "template", "spec")
-                    merge_pod(draft, inside, containers, volumes, mounts)
+                    merge_pod(draft, (*path, at, "template", "spec", "template", "spec"), target, volumes, mounts)
             return True
     if len(entries) >= MAX_PATCHES:
         return False
-    jobs = [_job_patch(job, containers, volumes, mounts) for job, containers in targets.items()]
+    jobs = [_job_patch(job, target, volumes, mounts) for job, target in targets.items()]
     draft.insert(
         ("spec", "runtimePatches"),
         {"manager": MANAGER, "trainingRuntimeSpec": {"template": {"spec": {"replicatedJobs": jobs}}}},
@@ -170,8 +181,8 @@ def _place_in_patch(
     return True
 
 
-def _job_patch(job: str, containers: Sequence[str], volumes: Sequence[Raw], mounts: Sequence[Raw]) -> dict[str, Any]:
-    pod = pod_patch(containers, volumes, mounts)
+def _job_patch(job: str, target: Target, volumes: Sequence[Raw], mounts: Sequence[Raw]) -> dict[str, Any]:
+    pod = pod_patch(target, volumes, mounts)
     return {"name": job, "template": {"spec": {"template": {"spec": pod}}}}
 
 

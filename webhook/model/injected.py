@@ -13,6 +13,7 @@ import msgspec
 from msgspec import Struct
 
 from webhook.model.draft import Draft
+from webhook.model.entries import Target
 from webhook.model.names import INJECTED
 
 Raw = Mapping[str, Any]
@@ -25,8 +26,8 @@ class Added(Struct, frozen=True, omit_defaults=True):
     """Variables of ``spec.trainer.env``, in their order."""
     mounts: tuple[dict[str, Any], ...] = ()
     """Mounts that every container of ``targets`` got."""
-    targets: dict[str, tuple[str, ...]] = {}
-    """The jobs that were changed, each with its containers."""
+    targets: dict[str, Target] = {}
+    """The jobs that were changed."""
     volumes: tuple[dict[str, Any], ...] = ()
     """Volumes that every job of ``targets`` got."""
 

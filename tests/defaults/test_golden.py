@@ -1,0 +1,76 @@
+"""Over pairs of runtime and TrainJob that a real Trainer was given: ours is added and nothing else changes."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.defaults.world import applied
+from webhook.cluster.files import FileView, load_files
+from webhook.defaults import default
+from webhook.effective import build_trainer_pods, find_checkpoints
+from webhook.model.cluster import Runtime
+from webhook.model.names import CLAIM
+from webhook.model.pod import DirectoryStatus, EffectiveSet, Storage, StorageKind
+from webhook.model.policy import Policy
+from webhook.model.release import Release, parse_release
+from webhook.model.request import Request
+
+GOLDEN = Path(__file__).parents[2].parent / "shared" / "golden"
+RELEASES = sorted(path.name for path in GOLDEN.glob("*")) or ["none"]
+POLICY = Policy()
+NAMES = ("TRAINJOB_NAME", *POLICY.directory.variables)
+
+
+def without_ours(effective: EffectiveSet) -> list[Any]:
+    """The jobs as they are built, less what a patch of ours may add."""
+    jobs: list[Any] = []
+    for job in effective.jobs:
+        pod = copy.deepcopy(dict(job.pod))
+        pod["volumes"] = [one for one in pod.get("volumes") or [] if not one["name"].startswith("checkpoint-guard")]
+        for container in pod.get("containers") or []:
+            mounts = container.get("volumeMounts") or []
+            container["volumeMounts"] = [one for one in mounts if not one["name"].startswith("checkpoint-guard")]
+            container["env"] = [one for one in container.get("env") or [] if one["name"] not in NAMES]
+        jobs.append((job.name, job.pods, job.trains, job.receives_trainer, job.backoff_limit, pod))
+    return jobs
+
+
+@pytest.mark.skipif(not GOLDEN.is_dir(), reason="no folder ../shared/golden here")
+@pytest.mark.parametrize("folder", RELEASES)
+def test_only_ours_is_added(folder: str) -> None:
+    release = parse_release(folder)
+    filled = 0
+    for path in sorted((GOLDEN / folder).glob("*/input.yaml")):
+        loaded = load_files([str(path)])
+        view = FileView(loaded.documents, release)
+        for document in loaded.of_kind("TrainJob"):
+            run = copy.deepcopy(document.object)
+            annotations = run["metadata"].get("annotations") or {}
+            run["metadata"]["annotations"] = {**annotations, CLAIM: "unknown"}
+            asked = Request("CREATE", "TrainJob", document.namespace, document.name, run)
+            done = default(asked, view, POLICY, release)
+            assert done.broken == (), path
+            assert applied(run, done.patch) == done.object
+            again = Request("CREATE", "TrainJob", document.namespace, document.name, done.object)
+            assert default(again, view, POLICY, release).patch == (), path
+            if done.patch:
+                filled += 1
+                check(view, document.namespace, run, done.object, release, path)
+    assert filled > 10
+
+
+def check(view: FileView, namespace: str, run: Any, after: Any, release: Release, path: Path) -> None:
+    reference = run["spec"]["runtimeRef"]
+    runtime = view.runtime(reference.get("kind") or "ClusterTrainingRuntime", namespace, reference["name"])
+    assert isinstance(runtime, Runtime)
+    before = build_trainer_pods(run, runtime, release)
+    built = build_trainer_pods(after, runtime, release)
+    assert without_ours(built) == without_ours(before), path
+    for checkpoint in find_checkpoints(built, POLICY.directory.variables, lambda *_: Storage(StorageKind.NONE, "")):
+        if checkpoint.status is not DirectoryStatus.NONE:
+            assert checkpoint.mount is not None, path
+            assert checkpoint.status is not DirectoryStatus.UNEXPANDED, path

@@ -1,0 +1,344 @@
+"""What an UPDATE of a TrainJob gets back."""
+
+from __future__ import annotations
+
+import copy
+import json
+from typing import Any
+
+import pytest
+
+from tests.defaults.world import (
+    TRAINJOB_NAME,
+    applied,
+    claim,
+    env,
+    fill,
+    injected,
+    job,
+    mounting,
+    pods,
+    request,
+    runtime,
+    trainjob,
+    volume,
+)
+from webhook.cluster.files import FileView
+from webhook.defaults import default
+from webhook.model.names import INJECTED, MANAGER
+from webhook.model.policy import Policy
+from webhook.model.release import Release
+from webhook.model.verdict import Defaulted
+
+Object = dict[str, Any]
+ASKED = {"checkpoint-guard.io/claim": "mine"}
+KUEUE = {"manager": "kueue.x-k8s.io/manager", "time": "2026-01-01T00:00:01Z", "trainingRuntimeSpec": {}}
+USER = {"manager": "example.com/me", "time": "2026-01-01T00:00:00Z"}
+WITH_NODE = {"targetJobs": [{"name": "node"}], "spec": {"nodeSelector": {"a": "b"}}}
+WITH_NODE_2_0 = {"targetJobs": [{"name": "node"}], "nodeSelector": {"a": "b"}}
+OLDER = (Release.V2_0, Release.V2_1)
+NEWER = (Release.V2_2, Release.V2_3)
+
+
+def stored(run: Object, release: Release, *, kueue: bool = False) -> Object:
+    """The TrainJob as it is stored: with our defaults, Trainer's time, and Kueue's entry."""
+    done = fill(run, runtime(), claim("mine"), volume(), release=release)
+    assert done.patch
+    obj: Object = copy.deepcopy(dict(done.object))
+    if release in NEWER:
+        for entry in obj["spec"]["runtimePatches"]:
+            entry.setdefault("time", "2026-01-01T00:00:00Z")
+        if kueue:
+            obj["spec"]["runtimePatches"].append(KUEUE)
+    obj["spec"].setdefault("suspend", False)
+    return obj
+
+
+def applied_again(run: Object, old: Object, **spec: Any) -> Object:
+    """What client-side apply of the user's file sends: his lists whole, annotations of others kept."""
+    new = copy.deepcopy(old)
+    new["spec"] = copy.deepcopy({**run["spec"], "suspend": old["spec"]["suspend"], **spec})
+    if "trainer" not in run["spec"] and "trainer" in old["spec"]:
+        new["spec"]["trainer"] = copy.deepcopy(old["spec"]["trainer"])
+    return new
+
+
+def replaced(run: Object, old: Object) -> Object:
+    """What ``kubectl replace`` of the user's file sends: nothing but what is in it."""
+    new = copy.deepcopy(run)
+    new["spec"]["suspend"] = old["spec"]["suspend"]
+    return new
+
+
+def back(new: Object, old: Object, release: Release, policy: Policy | None = None) -> Defaulted:
+    """The answer to the UPDATE, which reads nothing but the request."""
+    done = default(request(new, old), Nobody(), policy or Policy(), release)
+    assert done.broken == ()
+    assert applied(new, done.patch) == done.object
+    again = default(request(dict(done.object), old), Nobody(), policy or Policy(), release)
+    assert again.patch == ()
+    return done
+
+
+class Nobody(FileView):
+    """A cluster that must not be asked."""
+
+    def __init__(self) -> None:
+        super().__init__([])
+
+    def _asked(self, *_: Any) -> Any:
+        raise AssertionError("the cluster was asked")
+
+    claim = volume = namespace = runtime = snapshot = storage_class = _asked
+
+
+def users(release: Release) -> list[Object]:
+    """TrainJobs as users write them: bare, with variables, with an entry that ours is merged into or stands beside."""
+    mine = {"name": "EPOCHS", "value": "3"}
+    declared = {"env": [{"name": "CKPT_DIR", "value": "/mnt/ckpt/sft"}, mine]}
+    jobs = [
+        trainjob(annotations=ASKED),
+        trainjob(annotations=ASKED, trainer={"env": [mine], "numNodes": 1}),
+        trainjob(annotations=ASKED, trainer=declared),
+        trainjob(annotations=ASKED, trainer=None),
+    ]
+    entry = {Release.V2_0: WITH_NODE_2_0, Release.V2_1: WITH_NODE}.get(release, USER)
+    jobs.append(trainjob(annotations=ASKED, trainer=declared, **{release.override_field: [entry]}))
+    return jobs
+
+
+CASES = [pytest.param(release, number, id=f"{release.value}-{number}") for release in Release for number in range(5)]
+
+
+@pytest.mark.parametrize(("release", "number"), CASES)
+def test_every_way_to_send_the_same_file_again_leaves_the_object_as_it_was(release: Release, number: int) -> None:
+    run = users(release)[number]
+    old = stored(run, release, kueue=True)
+    for new in (applied_again(run, old), replaced(run, old)):
+        done = back(new, old, release)
+        assert done.object["spec"] == old["spec"]
+        assert injected(done.object) == injected(old)
+    suspended = applied_again(run, old, suspend=True)
+    assert back(suspended, old, release).object["spec"] == {**old["spec"], "suspend": True}
+    assert back(copy.deepcopy(old), old, release).patch == ()
+
+
+@pytest.mark.parametrize("release", list(Release))
+def test_an_object_that_is_being_deleted(release: Release) -> None:
+    run = trainjob(annotations=ASKED)
+    old = stored(run, release)
+    old["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    new = applied_again(run, old)
+    assert back(new, old, release).object["spec"] == old["spec"]
+    stripped = copy.deepcopy(new)
+    assert back(new, stripped, release).patch == (), "nothing is recovered"
+
+
+@pytest.mark.parametrize("release", list(Release))
+def test_a_trainjob_that_we_added_nothing_to(release: Release) -> None:
+    run = trainjob(annotations=ASKED, suspend=True)
+    new = copy.deepcopy(run)
+    new["metadata"]["labels"] = {"team": "nlp"}
+    assert back(new, run, release).patch == ()
+
+
+@pytest.mark.parametrize("release", OLDER)
+def test_the_users_own_changes_stay(release: Release) -> None:
+    mine = [{"name": "A", "value": "1"}, {"name": "B", "value": "2"}]
+    run = trainjob(annotations=ASKED, trainer={"env": mine[:1]})
+    old = stored(run, release)
+    new = applied_again(run, old, trainer={"env": mine, "numNodes": 2})
+    done = back(new, old, release)
+    assert [variable["name"] for variable in env(done.object)] == ["A", "TRAINJOB_NAME", "CKPT_DIR", "B"]
+    assert done.object["spec"]["trainer"]["numNodes"] == 2
+
+
+@pytest.mark.parametrize("release", OLDER)
+def test_a_directory_that_the_user_now_declares(release: Release) -> None:
+    run = trainjob(annotations=ASKED)
+    old = stored(run, release)
+    theirs = {"name": "CKPT_DIR", "value": "/elsewhere"}
+    done = back(applied_again(run, old, trainer={"env": [theirs]}), old, release)
+    assert env(done.object) == [TRAINJOB_NAME, theirs]
+
+
+@pytest.mark.parametrize("release", OLDER)
+def test_an_entry_that_the_user_takes_away_or_changes(release: Release) -> None:
+    entry = WITH_NODE_2_0 if release is Release.V2_0 else WITH_NODE
+    run = trainjob(annotations=ASKED, **{release.override_field: [entry]})
+    old = stored(run, release)
+    taken = back(applied_again(run, old, **{release.override_field: []}), old, release)
+    assert pods(taken.object, release)["node"].keys() - {"targetJobs"} == {"volumes", "containers"}
+    changed = copy.deepcopy(entry)
+    (changed if release is Release.V2_0 else changed["spec"])["nodeSelector"] = {"c": "d"}
+    done = back(applied_again(run, old, **{release.override_field: [changed]}), old, release)
+    assert pods(done.object, release)["node"]["nodeSelector"] == {"c": "d"}
+    assert pods(done.object, release)["node"]["volumes"] == pods(old, release)["node"]["volumes"]
+
+
+@pytest.mark.parametrize("release", OLDER)
+def test_something_else_at_the_same_path(release: Release) -> None:
+    run = trainjob(annotations=ASKED)
+    old = stored(run, release)
+    pod = mounting("other", "/mnt/ckpt/")
+    del pod["containers"][0]["image"]
+    targets = {"targetJobs": [{"name": "node"}]}
+    entry = {**targets, **pod} if release is Release.V2_0 else {**targets, "spec": pod}
+    done = back(applied_again(run, old, suspend=True, **{release.override_field: [entry]}), old, release)
+    assert done.object["spec"][release.override_field] == [entry]
+
+
+@pytest.mark.parametrize("release", NEWER)
+def test_our_entry_keeps_its_place_and_time(release: Release) -> None:
+    run = trainjob(annotations=ASKED, runtimePatches=[USER])
+    old = stored(run, release, kueue=True)
+    done = back(applied_again(run, old), old, release)
+    assert done.patch[0]["path"] == "/spec/runtimePatches/-"
+    assert done.object["spec"]["runtimePatches"] == old["spec"]["runtimePatches"]
+    without = applied_again(run, old)
+    without["spec"]["runtimePatches"] = [KUEUE]
+    managers = [entry["manager"] for entry in back(without, old, release).object["spec"]["runtimePatches"]]
+    assert managers == [KUEUE["manager"], MANAGER]
+
+
+@pytest.mark.parametrize("release", NEWER)
+def test_our_entry_emptied_is_restored_and_ours_with_more_is_left(release: Release) -> None:
+    old = stored(trainjob(annotations=ASKED), release)
+    emptied = copy.deepcopy(old)
+    emptied["spec"]["runtimePatches"][0]["trainingRuntimeSpec"] = {}
+    assert back(emptied, old, release).object["spec"] == old["spec"]
+    more = copy.deepcopy(old)
+    more["spec"]["runtimePatches"][0]["time"] = "2027-01-01T00:00:00Z"
+    assert back(more, old, release).patch == ()
+
+
+def test_our_entry_without_a_record() -> None:
+    """The record may have been lost while nobody answered; the manager's name says enough."""
+    run = trainjob(annotations=ASKED)
+    old = stored(run, Release.V2_3)
+    del old["metadata"]["annotations"][INJECTED]
+    new = replaced(run, old)
+    new["spec"]["trainer"] = copy.deepcopy(old["spec"]["trainer"])
+    assert back(new, old, Release.V2_3).object["spec"] == old["spec"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "{", "[]", "null", '{"env": [{}]}', '{"env": 3}', '{"mounts": [{"name": "x"}]}', "\ud800", '{"env": [null]}'],
+)
+@pytest.mark.parametrize("release", list(Release))
+def test_a_record_that_says_nothing(text: str, release: Release) -> None:
+    old = trainjob(annotations={INJECTED: text}, trainer={"env": [{"name": "A", "value": "1"}]}, suspend=True)
+    new = trainjob(annotations={INJECTED: text}, suspend=True)
+    assert back(new, old, release).patch == ()
+
+
+def test_kueues_entry_on_its_own() -> None:
+    old = trainjob(runtimePatches=[USER, KUEUE])
+    new = trainjob(runtimePatches=[USER])
+    done = back(new, old, Release.V2_3)
+    assert done.object["spec"] == old["spec"]
+    assert done.applied == ("restore_managers",)
+    assert back(new, old, Release.V2_3, Policy(restore_managers=())).patch == ()
+
+
+class TestRecovery:
+    """What was lost while nobody answered."""
+
+    def stripped(self, release: Release, *, suspend: bool, trainer: Any = {}) -> tuple[Object, Object]:  # noqa: B006
+        """The object as it was with ours, and as it is stored now: the record is all that is left of it."""
+        run = trainjob(annotations=ASKED, trainer=trainer)
+        before = stored(run, release)
+        lost = applied_again(run, before, suspend=suspend)
+        if trainer is None:
+            lost["spec"].pop("trainer", None)
+        lost["status"] = {"jobsStatus": [{"name": "node", "active": 0 if suspend else 1}]}
+        return before, lost
+
+    @pytest.mark.parametrize("release", OLDER)
+    def test_variables_where_the_field_is_mutable(self, release: Release) -> None:
+        before, lost = self.stripped(release, suspend=False)
+        done = back(copy.deepcopy(lost), lost, release)
+        assert done.object["spec"]["trainer"] == before["spec"]["trainer"]
+        assert release.override_field not in done.object["spec"]
+        assert done.applied == ("recover",)
+
+    @pytest.mark.parametrize("release", OLDER)
+    def test_all_where_the_run_is_suspended(self, release: Release) -> None:
+        before, lost = self.stripped(release, suspend=True)
+        done = back(copy.deepcopy(lost), lost, release)
+        assert done.object["spec"] == {**before["spec"], "suspend": True}
+
+    @pytest.mark.parametrize("release", NEWER)
+    def test_the_entry_alone_from_2_2(self, release: Release) -> None:
+        before, lost = self.stripped(release, suspend=True)
+        done = back(copy.deepcopy(lost), lost, release)
+        entry = {key: value for key, value in before["spec"]["runtimePatches"][0].items() if key != "time"}
+        assert done.object["spec"]["runtimePatches"] == [entry]
+        assert done.object["spec"]["trainer"] == {}
+
+    @pytest.mark.parametrize("release", NEWER)
+    def test_the_entry_at_the_moment_of_unsuspending(self, release: Release) -> None:
+        _, lost = self.stripped(release, suspend=True)
+        new = copy.deepcopy(lost)
+        new["spec"]["suspend"] = False
+        assert pods(back(new, lost, release).object)["node"]["volumes"]
+
+    @pytest.mark.parametrize("release", OLDER)
+    def test_not_at_the_moment_of_unsuspending_before_2_2(self, release: Release) -> None:
+        _, lost = self.stripped(release, suspend=True)
+        new = copy.deepcopy(lost)
+        new["spec"]["suspend"] = False
+        assert release.override_field not in back(new, lost, release).object["spec"]
+
+    @pytest.mark.parametrize("release", NEWER)
+    def test_a_whole_trainer_that_we_made(self, release: Release) -> None:
+        before, lost = self.stripped(release, suspend=False, trainer=None)
+        assert "trainer" not in lost["spec"]
+        assert back(copy.deepcopy(lost), lost, release).object["spec"]["trainer"] == before["spec"]["trainer"]
+
+    @pytest.mark.parametrize("release", list(Release))
+    def test_not_while_pods_are_active(self, release: Release) -> None:
+        _, lost = self.stripped(release, suspend=True)
+        lost["status"]["jobsStatus"][0]["active"] = 1
+        assert release.override_field not in back(copy.deepcopy(lost), lost, release).object["spec"]
+
+    @pytest.mark.parametrize("release", list(Release))
+    def test_not_over_what_the_user_wrote_instead(self, release: Release) -> None:
+        before, lost = self.stripped(release, suspend=True)
+        pod = mounting("other", "/mnt/ckpt")
+        del pod["containers"][0]["image"]
+        targets = {"targetJobs": [{"name": "node"}]}
+        entry: Object = {**targets, "spec": pod}
+        if release is Release.V2_0:
+            entry = {**targets, **pod}
+        elif release in NEWER:
+            patched = {"name": "node", "template": {"spec": {"template": {"spec": pod}}}}
+            entry = {**USER, "trainingRuntimeSpec": {"template": {"spec": {"replicatedJobs": [patched]}}}}
+        lost["spec"][release.override_field] = [entry]
+        lost["spec"]["trainer"] = {"env": [{"name": "CKPT_DIR", "value": "/x"}]}
+        done = back(copy.deepcopy(lost), lost, release)
+        assert done.object["spec"][release.override_field] == [entry]
+        assert env(done.object)[-1] == {"name": "CKPT_DIR", "value": "/x"}
+        assert before
+
+    def test_a_variable_comes_before_those_that_use_it(self) -> None:
+        before, _ = self.stripped(Release.V2_1, suspend=False)
+        lost = copy.deepcopy(before)
+        lost["spec"]["trainer"]["env"] = lost["spec"]["trainer"]["env"][1:]
+        done = back(copy.deepcopy(lost), lost, Release.V2_1)
+        assert [variable["name"] for variable in env(done.object)] == ["TRAINJOB_NAME", "CKPT_DIR"]
+
+
+def test_the_record_is_the_same_text_for_the_same_additions() -> None:
+    texts = {stored(trainjob(annotations=ASKED), Release.V2_3)["metadata"]["annotations"][INJECTED] for _ in range(3)}
+    (text,) = texts
+    assert text == json.dumps(json.loads(text), separators=(",", ":"), sort_keys=True)
+
+
+def test_an_update_of_a_runtime_less_trainjob_adds_nothing() -> None:
+    old = trainjob()
+    new = copy.deepcopy(old)
+    new["metadata"]["annotations"] = ASKED
+    assert back(new, old, Release.V2_3).patch == ()
+    assert job
