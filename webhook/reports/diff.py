@@ -103,6 +103,8 @@ def _text(text: str, indent: int, block: bool) -> str:
         if all(line.replace("\t", "").isprintable() for line in content) and content[-1].strip():
             pad = " " * indent
             return "\n".join(["|" if text.endswith("\n") else "|-", *(pad + line if line else "" for line in content)])
+    if ('"' in text or "\\" in text) and text.isprintable():
+        return "'" + text.replace("'", "''") + "'"
     return '"' + printable(text.replace("\\", "\\\\").replace('"', '\\"')) + '"'
 
 

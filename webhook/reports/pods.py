@@ -11,14 +11,14 @@ from typing import Any, Final
 
 from webhook.message import printable
 from webhook.model.finding import Origin
-from webhook.model.pod import EMPTY, Checkpoint, DirectoryStatus, EffectiveJob, EffectiveSet, Raw
+from webhook.model.pod import CONTROLLERS, EMPTY, Checkpoint, DirectoryStatus, EffectiveJob, EffectiveSet, Raw
 from webhook.model.quantity import parse_quantity
 
 JSONObject = dict[str, Any]
 _BOLD, _DIM, _GREEN = "1", "2", "32"
-_API: Final = Origin("Job", "", "Job")
+_API: Final = Origin("Job", "", "the Job API's default")
 """What the Job API fills in by itself."""
-_JOBSET: Final = Origin("JobSet", "", "JobSet")
+_JOBSET: Final = Origin("JobSet", "", "JobSet's default")
 
 _OPTIONAL_READ_ONLY: Final = frozenset(("csi", "azureDisk"))
 """Volume sources whose ``readOnly: false`` is kept, since it is a pointer in Go."""
@@ -282,14 +282,21 @@ def render_pods(
     for job in effective.jobs:
         rows.extend(_job_rows(job, [checkpoint for checkpoint in checkpoints if checkpoint.job.name == job.name]))
     width = min(60, max(2 * depth + len(text) for depth, text, _ in rows))
+    own = "" if effective.trainjob is None else f"TrainJob/{effective.trainjob or effective.generate_name}"
     for depth, text, origin in rows:
         line = "  " * depth + printable(text)
         if text.startswith(("job ", "directory ")):
             line = _paint(line, _BOLD if text.startswith("job ") else _GREEN, colour)
         if origin is not None:
             gap = " " * max(2, width - 2 * depth - len(printable(text)) + 2)
-            line += gap + _paint(f"<- {printable(str(origin))}", _DIM, colour)
+            line += gap + _paint(f"<- {printable(_place(origin, own))}", _DIM, colour)
         yield line
+
+
+def _place(origin: Origin, own: str) -> str:
+    """The short place; with its object where that is not the TrainJob itself."""
+    place = origin.short or origin.field
+    return place if origin.object in (own, *CONTROLLERS, _API.object) else f"{origin.object} {place}".rstrip()
 
 
 def _job_rows(job: EffectiveJob, checkpoints: list[Checkpoint]) -> Iterator[tuple[int, str, Origin | None]]:
@@ -302,7 +309,7 @@ def _job_rows(job: EffectiveJob, checkpoints: list[Checkpoint]) -> Iterator[tupl
         None,
     )
     limit = (
-        Origin(job.job_origin.object, f"{job.job_origin.field}.backoffLimit", "")
+        Origin(job.job_origin.object, f"{job.job_origin.field}.backoffLimit", f"job {job.name} backoffLimit")
         if job.explicit_backoff_limit
         else _API
     )
