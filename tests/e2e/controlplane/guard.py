@@ -60,6 +60,7 @@ class Guard:
             {
                 "KUBECONFIG": str(cluster.kubeconfig_of(GUARD)),
                 "PYTHONPATH": os.pathsep.join([str(CLONE), *filter(None, [os.environ.get("PYTHONPATH")])]),
+                "CKPTGUARD_PRE_STOP_DELAY": "0",  # there are no endpoints here that would have to be updated first
                 **(environment or {}),
             },
         )
