@@ -73,8 +73,8 @@ class View:
     def runs_of_runtime(self, kind: str, namespace: str, name: str) -> Sequence[Run] | Gap:
         return ()
 
-    def directories(self, namespace: str, claim: str) -> Sequence[RunDirectory] | Gap:
-        return [entry for entry in self.runs if entry.claim == claim]
+    def directories(self, namespace: str, claim: str, path: str | None = None) -> Sequence[RunDirectory] | Gap:
+        return [entry for entry in self.runs if entry.claim == claim and path in (None, entry.path)]
 
     def release(self) -> Release | None:
         return None

@@ -20,9 +20,10 @@ Silent when: no other run is known to write there, or the directory is known to 
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator
 
-from webhook.model.cluster import Gap
+from webhook.model.cluster import Gap, RunDirectory
 from webhook.model.finding import Finding, Severity
 from webhook.model.paste import to_yaml
 from webhook.model.pod import Checkpoint
@@ -39,15 +40,16 @@ def check(subject: Subject) -> Iterator[Finding]:
         claim, path = checkpoint.storage.claim_name, path_on_claim(checkpoint)
         if claim is None or path is None or (claim, path) in told:
             continue
-        if others := _others(subject, claim, path):
+        named, count = _others(subject, claim, path)
+        if count:
             told.add((claim, path))
-            named = " and ".join(f'"{name}"' for name in others[:2])
-            more = f" and {len(others) - 2} more" if len(others) > 2 else ""
-            plural = "s" if len(others) == 1 else ""
+            more = f" and {count - len(named)} more" if count > len(named) else ""
+            plural = "s" if count == 1 else ""
+            names = " and ".join(f'"{name}"' for name in named)
             yield Finding(
                 at=checkpoint.directory_origin(),
                 problem=(
-                    f'TrainJob {named}{more} write{plural} to directory "{checkpoint.directory}" of claim "{claim}" too'
+                    f'TrainJob {names}{more} write{plural} to directory "{checkpoint.directory}" of claim "{claim}" too'
                 ),
                 fix=_fix(subject, checkpoint),
                 at_most=checkpoint.at_most,
@@ -57,20 +59,20 @@ def check(subject: Subject) -> Iterator[Finding]:
             )
 
 
-def _others(subject: Subject, claim: str, path: str) -> list[str]:
-    known = subject.cluster.directories(subject.namespace, claim)
-    path = path.strip("/")
+def _others(subject: Subject, claim: str, path: str) -> tuple[list[str], int]:
+    """The first two other runs by name, and how many there are; looks at no more of a long list than it must."""
+    known = subject.cluster.directories(subject.namespace, claim, path)
     if isinstance(known, Gap):
-        return []
-    metadata = subject.request.object.get("metadata") or {}
-    name, uid = metadata.get("name") or "", metadata.get("uid") or ""
-    return sorted(
-        {
-            other.run.name
-            for other in known
-            if other.path.strip("/") == path and other.run.name != name and not (uid and other.run.uid == uid)
-        }
-    )
+        return [], 0
+    # The view may hold this very object; from files one with generateName goes by that.
+    name = subject.request.name
+    at = bisect_left(known, name, key=_name)
+    itself = at < len(known) and known[at].run.name == name
+    return [other.run.name for other in known[:3] if other.run.name != name][:2], len(known) - itself
+
+
+def _name(directory: RunDirectory) -> str:
+    return directory.run.name
 
 
 def _fix(subject: Subject, checkpoint: Checkpoint) -> str:
