@@ -26,10 +26,7 @@ def test_set_makes_missing_parents() -> None:
     draft.set(("spec", "trainer", "image"), "i")
 
     assert draft.object == {"spec": {"runtimeRef": {"name": "r"}, "trainer": {"image": "i"}}}
-    assert draft.patch == [
-        {"op": "add", "path": "/spec/trainer", "value": {}},
-        {"op": "add", "path": "/spec/trainer/image", "value": "i"},
-    ]
+    assert draft.patch == [{"op": "add", "path": "/spec/trainer", "value": {"image": "i"}}]
     assert applied(original, draft) == draft.object
     assert original == {"spec": {"runtimeRef": {"name": "r"}}}
 
@@ -43,7 +40,7 @@ def test_append_makes_null_parents_and_the_list() -> None:
     draft.insert(("spec", "trainer", "env"), {"name": "0"}, 0)
 
     assert [item["name"] for item in draft.get(("spec", "trainer", "env"))] == ["0", "A", "B"]
-    assert draft.patch[0] == {"op": "replace", "path": "/spec/trainer", "value": {}}
+    assert draft.patch[0] == {"op": "replace", "path": "/spec/trainer", "value": {"env": [{"name": "A"}]}}
     assert applied(original, draft) == draft.object
     assert original == {"spec": {"trainer": None}}
 
