@@ -126,14 +126,19 @@ def read_settings(flags: Mapping[str, Any]) -> Settings:
         raise SettingsError("\n".join(_words(fault) for fault in error.errors())) from None
 
 
-def assemble(settings: Settings) -> tuple[GuardServer, Callable[[], None]]:
-    """Settings -> a server that is ready to run, and what to call when it has stopped. Raises SettingsError."""
+def assemble(settings: Settings, cluster: Cluster | None = None) -> tuple[GuardServer, Callable[[], None]]:
+    """Settings -> a server that is ready to run, and what to call when it has stopped. Raises SettingsError.
+
+    ``cluster`` takes the place of the one that the settings name.
+    """
     from webhook.decision import default_object, review_object
 
-    return assemble_with(settings, default_object, review_object)
+    return assemble_with(settings, default_object, review_object, cluster)
 
 
-def assemble_with(settings: Settings, default: Default, judge: Judge) -> tuple[GuardServer, Callable[[], None]]:
+def assemble_with(
+    settings: Settings, default: Default, judge: Judge, cluster: Cluster | None = None
+) -> tuple[GuardServer, Callable[[], None]]:
     """``assemble`` with the two functions of the engine given."""
     from webhook.settings import parse_listen
 
@@ -144,7 +149,7 @@ def assemble_with(settings: Settings, default: Default, judge: Judge) -> tuple[G
     gate = Gate(settings.in_flight, settings.waiting)
     state = State()
     context, background = _tls(settings, metrics)
-    cluster = build_cluster(settings)
+    cluster = cluster or build_cluster(settings)
     audit = AuditLog(_sinks(settings), metrics, settings.audit_queue)
     admission = Admission(
         default, judge, cluster.views, lambda: policy, audit, metrics, gate, release, settings.lookup_timeout

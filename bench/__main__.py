@@ -1,0 +1,44 @@
+"""``python -m bench [serve] [start] [core] [cli] [files] [--rounds N] [--requests N] [--seconds N]``.
+
+Every figure is a ratio of two things that were measured in the same run, in turns; it is the median of the rounds and
+stands beside its goal. Nothing here fails a build: a machine with other work on it measures that work too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from bench.measure import Row, table
+from bench.offline import measure_cli, measure_core, measure_files
+from bench.serving import measure_serving, measure_start
+
+SECTIONS = {
+    "serve": measure_serving,
+    "start": measure_start,
+    "core": measure_core,
+    "cli": measure_cli,
+    "files": measure_files,
+}
+
+
+def main() -> int:
+    """Print the table; 1 where nothing could be measured."""
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument("sections", nargs="*", metavar="SECTION", help=f"of {', '.join(SECTIONS)}; all without one")
+    parser.add_argument("--rounds", type=int, default=5, help="rounds of each measurement, interleaved (default 5)")
+    parser.add_argument("--requests", type=int, default=20_000, help="requests of each load run (default 20000)")
+    arguments = parser.parse_args()
+    unknown = [name for name in arguments.sections if name not in SECTIONS]
+    if unknown:
+        parser.error(f"unknown section {unknown[0]}; known: {', '.join(SECTIONS)}")
+    rows: list[Row] = []
+    for name in arguments.sections or SECTIONS:
+        sys.stderr.write(f"measuring {name} ...\n")
+        rows += SECTIONS[name](arguments.rounds, arguments.requests)
+    sys.stdout.write(f"{table(rows)}\n")
+    return 0 if any(row.ratio is not None for row in rows) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,130 @@
+"""The engine without a server: one decision, one file on the command line, two thousand files."""
+
+from __future__ import annotations
+
+import copy
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import orjson
+import yaml
+
+from bench import straw
+from bench.measure import Row, compare, microseconds, milliseconds, per_call
+from bench.objects import RUNTIME, BenchView, review, trainjob
+from webhook.decision import default_object, review_object
+from webhook.model.policy import Policy
+from webhook.model.request import Request
+from webhook.server.envelope import parse_review
+
+FILES = 2000
+
+
+def measure_core(rounds: int, _: int) -> list[Row]:
+    """One verdict and one defaulting against parsing the review, and against the straw man."""
+    body = review(trainjob())
+    request = _request(body)
+    view, policy = BenchView(), Policy()
+    obj = orjson.loads(body)["request"]["object"]
+    if (decision := review_object(request, view, policy)).verdict == "deny" or decision.broken:
+        raise RuntimeError(f"the benchmark's own TrainJob is not judged as meant: {decision}")
+    parse, verdict, fill, naive = [], [], [], []
+    for _ in range(rounds):
+        parse.append(per_call(lambda: orjson.loads(body)))
+        verdict.append(per_call(lambda: review_object(request, view, policy)))
+        fill.append(per_call(lambda: default_object(request, view, policy)))
+        naive.append(per_call(lambda: straw.decide(obj, RUNTIME)))
+    big = review(_grown())
+    large = _request(big)
+    grown = [per_call(lambda: review_object(large, view, policy)) for _ in range(rounds)]
+    return [
+        compare("verdict / orjson.loads of its review", verdict, parse, "<= 13", microseconds, "orjson.loads"),
+        compare("defaulting / orjson.loads of its review", fill, parse, "", microseconds, "orjson.loads"),
+        compare("straw man / verdict", naive, verdict, ">= 5", microseconds, "verdict"),
+        compare(
+            f"verdict on {len(big) / len(body):.0f} times the bytes / verdict",
+            grown,
+            verdict,
+            f"<= {len(big) / len(body):.0f}",
+            microseconds,
+            "verdict",
+        ),
+    ]
+
+
+def _request(body: bytes) -> Request:
+    request = parse_review(body).request
+    if request is None:
+        raise RuntimeError("the benchmark's own review holds nothing to decide")
+    return request
+
+
+def _grown() -> dict[str, Any]:
+    """The TrainJob with a hundred variables, volumes and mounts more."""
+    obj = copy.deepcopy(trainjob())
+    many = range(100)
+    obj["spec"]["trainer"]["env"] += [{"name": f"SETTING_{number}", "value": "x" * 40} for number in many]
+    patch = obj["spec"]["runtimePatches"][0]["trainingRuntimeSpec"]["template"]["spec"]["replicatedJobs"][0]
+    pod = patch["template"]["spec"]["template"]["spec"]
+    pod["volumes"] = [{"name": f"part-{number}", "emptyDir": {"sizeLimit": "10Gi"}} for number in many]
+    mounts = [{"name": f"part-{number}", "mountPath": f"/parts/{number}"} for number in many]
+    pod["containers"] = [{"name": "node", "volumeMounts": mounts}]
+    return obj
+
+
+def measure_cli(rounds: int, _: int) -> list[Row]:
+    """``ckptguard review`` on one file, process start to verdict, against importing yaml."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "job.yaml"
+        path.write_text(yaml.safe_dump_all([RUNTIME, _written("resnet")], sort_keys=False))
+        ours, against = [], []
+        for _ in range(max(rounds, 5) * 3):
+            against.append(_run([sys.executable, "-c", "import yaml"]))
+            ours.append(_run([sys.executable, "-m", "webhook", "review", str(path)]))
+    return [
+        compare("ckptguard review FILE / python -c 'import yaml'", ours, against, "<= 3", milliseconds, "import yaml")
+    ]
+
+
+def measure_files(rounds: int, _: int) -> list[Row]:
+    """``ckptguard review`` on two thousand files against what the YAML C loader alone takes for them."""
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "runtime.yaml").write_text(yaml.safe_dump(RUNTIME, sort_keys=False))
+        paths = [Path(folder) / f"job-{number:04}.yaml" for number in range(FILES)]
+        for number, path in enumerate(paths):
+            path.write_text(yaml.safe_dump(_written(f"resnet-{number}"), sort_keys=False))
+        ours, against = [], []
+        for _ in range(rounds):
+            started = time.process_time()
+            for path in paths:
+                yaml.load(path.read_bytes(), Loader=yaml.CSafeLoader)
+            against.append(time.process_time() - started)
+            ours.append(_run([sys.executable, "-m", "webhook", "review", folder, "--output", "json"]))
+    return [
+        compare(f"ckptguard review of {FILES} files / YAML C loader", ours, against, "<= 3", milliseconds, "C loader")
+    ]
+
+
+def _written(name: str) -> dict[str, Any]:
+    """The TrainJob as a person writes it."""
+    obj = trainjob(name)
+    return {**obj, "metadata": {"name": name, "namespace": "vision"}}
+
+
+def _run(command: list[str]) -> float:
+    """Seconds of processor time from start to end of a process (its children's, which is why it is read twice)."""
+    before = _children()
+    done = subprocess.run(command, capture_output=True, check=False)  # noqa: S603 - our own interpreter
+    if done.returncode not in (0, 1):
+        raise RuntimeError(f"{command}: {done.stderr.decode()[-500:]}")
+    return _children() - before
+
+
+def _children() -> float:
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
