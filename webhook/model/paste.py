@@ -6,12 +6,20 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 _SAFE: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./$()<>")
+_SECRET: Final = ("KEY", "TOKEN", "SECRET", "PASSW", "CREDENTIAL", "AUTH")
 _WORDS: Final = frozenset(("", "null", "true", "false", "yes", "no", "on", "off", "y", "n", "~"))
 
 
 def to_yaml(value: Any, indent: int = 0) -> str:
     """JSON-like data as block YAML without a final newline; ``indent`` is the number of spaces before each line."""
     return "\n".join(" " * indent + line for line in _lines(value))
+
+
+def shown_value(name: str, value: object) -> str:
+    """A variable's value for a text that may end up in a log: a placeholder where it is long or may be a secret."""
+    text = "" if value is None else str(value)
+    secret = any(word in name.upper() for word in _SECRET)
+    return "<as it is>" if text and (secret or len(text) > 80) else text
 
 
 def _lines(value: Any) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Final
 
 BILLION: Final = 1_000_000_000
@@ -30,11 +31,17 @@ def parse_quantity(value: object) -> int | None:
 
     A number is taken as its own decimal text, which is what YAML's ``cpu: 2`` becomes.
     """
-    if isinstance(value, bool) or not isinstance(value, str | int | float):
+    if isinstance(value, str):
+        text = value
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        text = str(value)
+    else:
         return None
-    text = str(value)
-    if len(text) > 64:
-        return None
+    return _parse(text) if len(text) <= 64 else None
+
+
+@lru_cache(maxsize=1024)  # the same few amounts stand in every pod
+def _parse(text: str) -> int | None:
     digits = text.rstrip("numkKMGTPEi")
     suffix = text[len(digits) :]
     exponent = 0

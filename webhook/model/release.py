@@ -17,11 +17,11 @@ class Release(Enum):
     @property
     def override_field(self) -> str:
         """The field under ``spec`` of a TrainJob that changes pods in this release."""
-        return _OVERRIDE_FIELD[self.value]
+        return _OVERRIDE_FIELD[self._value_]  # half the price of .value, and every rule asks
 
     def at_least(self, other: Release) -> bool:
         """Whether this release is ``other`` or newer."""
-        return self.value >= other.value
+        return self._value_ >= other._value_
 
 
 _OVERRIDE_FIELD: Final = {

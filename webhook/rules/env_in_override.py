@@ -25,33 +25,45 @@ from typing import Any, Final
 
 from webhook.effective.overrides import overrides_of
 from webhook.model.finding import Finding, Severity
-from webhook.model.paste import to_yaml
-from webhook.model.pod import Raw
+from webhook.model.paste import shown_value, to_yaml
+from webhook.model.pod import Layer, Raw
 from webhook.model.rule import Rule
 from webhook.model.subject import Subject
 
 _INITIALIZERS: Final = {"dataset-initializer": "dataset", "model-initializer": "model"}
-_SECRET: Final = ("KEY", "TOKEN", "SECRET", "PASSW", "CREDENTIAL")
 
 
 def check(subject: Subject) -> Iterator[Finding]:
     if not subject.is_trainjob or not subject.spec.get(subject.release.override_field):
         return
-    for job, overrides in overrides_of(subject.spec, subject.label, subject.release).items():
-        for override in overrides:
-            for index, container in enumerate(override.layer.pod.get("containers") or ()):
-                name, env = container.get("name") or "", container.get("env")
-                if env and (name == "node" or name in _INITIALIZERS):
+    for job, layers in _layers(subject):
+        for layer in layers:
+            for index, container in enumerate(layer.pod.get("containers") or ()):
+                env = container.get("env")
+                if not env or layer.is_trainer or layer.object != subject.label:
+                    continue
+                name = container.get("name") or ""
+                if name == "node" or name in _INITIALIZERS:
                     listed = ", ".join(f'"{variable.get("name")}"' for variable in env[:4])
                     more = f" and {len(env) - 4} more" if len(env) > 4 else ""
                     yield Finding(
-                        override.layer.at(f"containers[{index}].env", short=f"env of {name}"),
+                        layer.at(f"containers[{index}].env", short=f"env of {name}"),
                         f'an override sets {listed}{more} on container "{name}" of job "{job}"',
                         _fix(subject, job, name, env),
                         job=job,
                         container=name,
                         subject="env",
                     )
+
+
+def _layers(subject: Subject) -> Iterator[tuple[str, Sequence[Layer]]]:
+    """What each job is made of; of an unknown runtime the overrides alone."""
+    if subject.effective is not None and subject.effective.jobs:
+        for job in subject.effective.jobs:
+            yield job.name, job.layers
+    else:
+        for name, found in overrides_of(subject.spec, subject.label, subject.release).items():
+            yield name, [override.layer for override in found]
 
 
 def _fix(subject: Subject, job: str, container: str, env: Sequence[Raw]) -> str:
@@ -67,11 +79,9 @@ def _fix(subject: Subject, job: str, container: str, env: Sequence[Raw]) -> str:
 
 def _variable(variable: Raw) -> dict[str, Any]:
     """The variable as written, without a value that may be a secret: messages end up in logs."""
-    shown = dict(variable)
-    name, value = str(variable.get("name") or ""), str(variable.get("value") or "")
-    if len(value) > 80 or (any(word in name.upper() for word in _SECRET) and value):
-        shown["value"] = "<as it is>"
-    return shown
+    if not variable.get("value"):
+        return dict(variable)
+    return {**variable, "value": shown_value(str(variable.get("name")), variable["value"])}
 
 
 RULE = Rule(

@@ -42,24 +42,27 @@ def check(subject: Subject) -> Iterator[Finding]:
     effective = subject.effective
     if effective is None or not effective.jobs:
         return
-    labelled = [job for job in effective.jobs if job.labels.get(ANCESTOR_LABEL) == TRAINER_STEP]
-    if any(_has_node(job) for job in labelled):
-        return
+    labelled: list[EffectiveJob] = []
+    for job in effective.jobs:
+        if job.labels.get(ANCESTOR_LABEL) == TRAINER_STEP:
+            if _has_node(job):
+                return
+            labelled.append(job)
     dropped = _dropped(subject, effective, bool(labelled)) if subject.is_trainjob else []
     if labelled and not dropped:
         return
     job = _candidate(labelled or list(effective.jobs))
     runtime = effective.runtime_label
     lacks = (
-        f'job "{labelled[0].name}" of {runtime} is labelled trainer and has no container "node"'
+        f'job "{labelled[0].name}" of {runtime} has no container "node"'
         if labelled
-        else f"no job of {runtime} has the label {ANCESTOR_LABEL}: {TRAINER_STEP}"
+        else f'no job of {runtime} has label "{ANCESTOR_LABEL}: {TRAINER_STEP}"'
     )
     path = job.job_origin.field.removesuffix(".spec")
     if dropped:
         yield Finding(
             Origin(subject.label, "spec.trainer", "spec.trainer"),
-            f"{lacks}, so {', '.join(dropped)} of spec.trainer {'is' if len(dropped) == 1 else 'are'} dropped",
+            f"{', '.join(dropped)} of spec.trainer {'is' if len(dropped) == 1 else 'are'} dropped, since {lacks}",
             _fix(subject, job, path),
             job=job.name,
             subject="label",

@@ -26,7 +26,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from webhook.effective.buildable import Refusal, find_refusals
-from webhook.model.cluster import Claim
+from webhook.model.cluster import Claim, Runtime
 from webhook.model.finding import Finding, Origin, Severity
 from webhook.model.override import override_yaml
 from webhook.model.paste import to_yaml
@@ -43,7 +43,8 @@ def check(subject: Subject) -> Iterator[Finding]:
     def paste(job: str, pod: Raw) -> str:
         return override_yaml(subject.release, subject.spec, job, pod) if subject.is_trainjob else to_yaml(pod)
 
-    for refusal in find_refusals(subject.effective, paste):
+    prepared = subject.runtime.prepared if subject.is_trainjob and isinstance(subject.runtime, Runtime) else None
+    for refusal in find_refusals(subject.effective, paste, prepared):
         if subject.is_trainjob or not refusal.mendable:
             yield _finding(refusal)
     if subject.is_trainjob and subject.effective.jobset_spec.get("volumeClaimPolicies"):

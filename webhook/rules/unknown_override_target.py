@@ -16,15 +16,12 @@ Silent when: the runtime is unknown; the container gets its image elsewhere (`sp
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 from webhook.effective.buildable import is_foreign
-from webhook.effective.overrides import overrides_of
-from webhook.model.cluster import Runtime
 from webhook.model.finding import Finding, Origin, Severity
 from webhook.model.nearest import nearest
-from webhook.model.pod import EMPTY, EffectiveJob, Raw
+from webhook.model.pod import EMPTY, EffectiveJob, EffectiveSet, Layer, Raw
 from webhook.model.release import Release
 from webhook.model.rule import Rule
 from webhook.model.subject import Subject
@@ -32,65 +29,63 @@ from webhook.model.subject import Subject
 
 def check(subject: Subject) -> Iterator[Finding]:
     effective = subject.effective
-    if not subject.is_trainjob or effective is None or not isinstance(subject.runtime, Runtime):
+    if effective is None or not effective.jobs or not subject.is_trainjob:
         return
-    if not subject.spec.get(subject.release.override_field):
+    entries = subject.spec.get(subject.release.override_field)
+    if not entries:
         return
-    template = (subject.runtime.raw.get("spec") or EMPTY).get("template") or EMPTY
-    runtime_jobs = {job.get("name") or "": job for job in (template.get("spec") or EMPTY).get("replicatedJobs") or ()}
-    for name, at in _targets(subject):
-        if name not in runtime_jobs:
-            known = nearest(name, runtime_jobs)
-            yield Finding(
-                at,
-                f'job "{name}" is not in {effective.runtime_label}, which has {_listed(known)}',
-                f"name: {known[0] if known else '<a job of the runtime>'}",
-                job=name,
-                subject="job",
-            )
-    for name, overrides in overrides_of(subject.spec, subject.label, subject.release).items():
-        job = effective.job(name)
-        if name not in runtime_jobs or job is None:
-            continue
-        own = _pod(runtime_jobs[name])
-        told: set[tuple[str, str]] = set()
-        for override in overrides:
-            for kind in ("containers", "initContainers"):
-                for index, container in enumerate(override.layer.pod.get(kind) or ()):
-                    wanted = container.get("name") or ""
-                    if (kind, wanted) not in told and _is_unknown(job, kind, wanted, own):
-                        told.add((kind, wanted))
-                        at = override.layer.at(f"{kind}[{index}].name", short=f"container {wanted}")
-                        yield _container(at, name, kind, wanted, own)
+    names = {job.name for job in effective.jobs}
+    for index, entry in enumerate(entries):
+        for at, target in enumerate(_targets(subject.release, entry)):
+            if target.get("name") not in names:
+                yield _job(subject, effective, index, entry, at, target.get("name") or "", names)
+    for job in effective.jobs:
+        for layer in job.layers[1:]:
+            if not layer.is_trainer and layer.object == subject.label:
+                yield from _containers(job, layer)
 
 
-def _targets(subject: Subject) -> Iterator[tuple[str, Origin]]:
-    """Every job name in the overrides, with its place."""
+def _targets(release: Release, entry: Raw) -> Sequence[Raw]:
+    if release.at_least(Release.V2_2):
+        template = (entry.get("trainingRuntimeSpec") or EMPTY).get("template") or EMPTY
+        return (template.get("spec") or EMPTY).get("replicatedJobs") or ()
+    return entry.get("targetJobs") or ()
+
+
+def _job(
+    subject: Subject, effective: EffectiveSet, index: int, entry: Raw, at: int, name: str, names: set[str]
+) -> Finding:
     field = subject.release.override_field
     patches = subject.release.at_least(Release.V2_2)
-    for index, entry in enumerate(subject.spec.get(field) or ()):
-        if patches:
-            template = (entry.get("trainingRuntimeSpec") or EMPTY).get("template") or EMPTY
-            jobs, path = (template.get("spec") or EMPTY).get("replicatedJobs"), "trainingRuntimeSpec.template.spec."
-            path, short = f"{path}replicatedJobs", f"runtimePatches[{entry.get('manager') or index}]"
-        else:
-            jobs, path, short = entry.get("targetJobs"), "targetJobs", f"{field}[{index}]"
-        for at, job in enumerate(jobs or ()):
-            name = job.get("name") or ""
-            where = Origin(subject.label, f"spec.{field}[{index}].{path}[{at}].name", f"{short} job {name}")
-            yield name, where
+    path = "trainingRuntimeSpec.template.spec.replicatedJobs" if patches else "targetJobs"
+    known = nearest(name, names)
+    return Finding(
+        Origin(
+            subject.label,
+            f"spec.{field}[{index}].{path}[{at}].name",
+            f"{field}[{entry.get('manager') or index}] job {name}",
+        ),
+        f'job "{name}" is not in {effective.runtime_label}, which has {_listed(known)}',
+        f"name: {known[0]}",
+        job=name,
+        subject="job",
+    )
 
 
-def _pod(job: Raw) -> Raw:
-    spec: Any = job.get("template") or EMPTY
-    for key in ("spec", "template", "spec"):
-        spec = spec.get(key) or EMPTY
-    return spec  # type: ignore[no-any-return]
+def _containers(job: EffectiveJob, layer: Layer) -> Iterator[Finding]:
+    own = job.layers[0].pod
+    for kind in ("containers", "initContainers"):
+        for index, container in enumerate(layer.pod.get(kind) or ()):
+            name = container.get("name") or ""
+            if _is_unknown(job, kind, name, own):
+                at = layer.at(f"{kind}[{index}].name", short=f"container {name}")
+                yield _container(at, job.name, kind, name, own)
 
 
 def _is_unknown(job: EffectiveJob, kind: str, name: str, own: Raw) -> bool:
-    if any(container.get("name") == name for container in own.get(kind) or ()):
-        return False
+    for container in own.get(kind) or ():
+        if container.get("name") == name:
+            return False
     return any(built.get("name") == name and is_foreign(job, kind, built) for built in job.pod.get(kind) or ())
 
 

@@ -42,10 +42,11 @@ def check(subject: Subject) -> Iterator[Finding]:
     served = subject.release.override_field
     annotation = ((subject.request.object.get("metadata") or {}).get("annotations") or {}).get(LAST_APPLIED)
     applied: Raw | None = None
+    own = subject.spec
     for field in OVERRIDE_FIELDS:
         if field == served:
             continue
-        spec = subject.spec if subject.spec.get(field) else None
+        spec = own if own.get(field) else None
         if spec is None and annotation and f'"{field}"' in annotation:
             if applied is None:
                 applied = _spec(annotation)

@@ -7,35 +7,66 @@ reported, and what Trainer's own webhook and the CRDs refuse is left to them.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any, Final
 
-from webhook.effective.buildable.containers import Paste, is_foreign, refused_containers
-from webhook.effective.buildable.jobsets import refused_jobset
-from webhook.effective.buildable.pods import refused_job, refused_pod
+from webhook.effective.buildable.containers import is_foreign, refused_containers, sound_resources
+from webhook.effective.buildable.jobsets import refused_jobset, refused_names, refused_templates
+from webhook.effective.buildable.mounts import Paste
+from webhook.effective.buildable.pods import depends_on_pods, refused_job, refused_pod
 from webhook.effective.buildable.refusal import Refusal
-from webhook.effective.buildable.volumes import refused_volumes, sources_of
+from webhook.effective.buildable.volumes import refused_volumes, sound_volumes, sources_of
 from webhook.model.pod import EffectiveSet
 from webhook.model.release import Release
 
 __all__ = ["Refusal", "find_refusals", "is_foreign", "sources_of"]
 
 
-def find_refusals(effective: EffectiveSet, paste: Paste) -> Iterator[Refusal]:
+def find_refusals(effective: EffectiveSet, paste: Paste, prepared: dict[Any, Any] | None = None) -> Iterator[Refusal]:
     """Every reason to refuse, besides volumes with two sources and ``podFailurePolicy`` beside ``OnFailure``.
 
-    ``paste`` turns a job's name and PodSpec fields into text to paste.
+    ``paste`` turns a job's name and PodSpec fields into text to paste. ``prepared`` is the runtime's cache.
     """
-    yield from refused_jobset(effective)
-    templates = _templates(effective)
+    sound = _sound_parts(effective, prepared)
+    if id(effective.jobset_spec) not in sound:
+        yield from refused_jobset(effective)
+    if effective.trainjob is not None:
+        yield from refused_names(effective)
+    templates: frozenset[str] = frozenset()
+    if effective.jobset_spec.get("volumeClaimPolicies") and effective.release.at_least(Release.V2_2):
+        yield from refused_templates(effective)
+        templates = _template_names(effective)
     for job in effective.jobs:
-        yield from refused_volumes(job)
-        yield from refused_containers(job, templates, paste)
+        yield from refused_volumes(job, sound)
+        yield from refused_containers(job, templates, paste, sound)
         yield from refused_pod(job)
-        yield from refused_job(job)
+        if id(job.spec) not in sound or not 0 <= job.pods <= _FEW:
+            yield from refused_job(job)
 
 
-def _templates(effective: EffectiveSet) -> frozenset[str]:
-    if not effective.jobset_spec.get("volumeClaimPolicies") or not effective.release.at_least(Release.V2_2):
+_FEW: Final = 1000
+_SOUND: Final = {release.value: f"sound {release.value}" for release in Release}
+
+
+def _sound_parts(effective: EffectiveSet, prepared: dict[Any, Any] | None) -> frozenset[int]:
+    """Identities of what the runtime wrote and is right whatever a TrainJob says: the pods share these parts with it.
+
+    The cache lives in the runtime, which holds the parts, so no identity is ever given to something else.
+    """
+    if prepared is None or not effective.jobs:
         return frozenset()
+    key = _SOUND[effective.release._value_]
+    if (found := prepared.get(key)) is None:
+        parts = {id(effective.jobset_spec)} if next(refused_jobset(effective), None) is None else set()
+        for job in effective.jobs:
+            parts.update(sound_volumes(job))
+            parts.update(sound_resources(job))
+            if next(refused_job(job), None) is None and not depends_on_pods(job):
+                parts.add(id(job.spec))
+        found = prepared[key] = frozenset(parts)
+    return found
+
+
+def _template_names(effective: EffectiveSet) -> frozenset[str]:
     return frozenset(
         (template.get("metadata") or {}).get("name") or ""
         for policy in effective.jobset_spec.get("volumeClaimPolicies") or ()

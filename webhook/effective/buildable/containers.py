@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final
 
+from webhook.effective.buildable.mounts import Paste, refused_mounts
 from webhook.effective.buildable.refusal import JOB_API, Refusal
 from webhook.effective.buildable.syntax import (
     is_config_key,
@@ -12,15 +13,11 @@ from webhook.effective.buildable.syntax import (
     is_env_name,
     is_port_name,
     is_qualified_name,
-    steps_back,
 )
 from webhook.effective.buildable.volumes import sources_of
-from webhook.model.nearest import nearest
-from webhook.model.pod import EffectiveJob, Raw
+from webhook.model.paste import shown_value, to_yaml
+from webhook.model.pod import EMPTY, EffectiveJob, Raw
 from webhook.model.quantity import BILLION, parse_quantity
-
-Paste = Callable[[str, Raw], str]
-"""Job and PodSpec fields -> text to paste where the reviewed object takes them."""
 
 _RARE: Final = frozenset(
     [
@@ -32,13 +29,13 @@ _RARE: Final = frozenset(
         "readinessProbe",
         "startupProbe",
         "lifecycle",
-        "securityContext",
         "restartPolicy",
         "restartPolicyRules",
         "volumeDevices",
     ]
 )
 _PULL: Final = frozenset(("Always", "IfNotPresent", "Never"))
+_NATIVE: Final = frozenset(("cpu", "memory", "ephemeral-storage"))
 _RESTART: Final = frozenset(("Always", "OnFailure", "Never"))
 _MESSAGE: Final = frozenset(("File", "FallbackToLogsOnError"))
 _FIELDS: Final = frozenset(
@@ -74,7 +71,18 @@ def is_foreign(job: EffectiveJob, kind: str, container: Raw) -> bool:
     return not any(own.get("name") == name for own in job.layers[0].pod.get(kind) or ()) and len(job.layers) > 1
 
 
-def refused_containers(job: EffectiveJob, templates: frozenset[str], paste: Paste) -> Iterator[Refusal]:
+def sound_resources(job: EffectiveJob) -> Iterator[int]:
+    """Identities of the resources that the runtime gives the job's containers and that are right."""
+    for kind in ("containers", "initContainers"):
+        for container in job.layers[0].pod.get(kind) or ():
+            resources = container.get("resources")
+            if resources and next(_refused_resources(job, "", resources), None) is None:
+                yield id(resources)
+
+
+def refused_containers(
+    job: EffectiveJob, templates: frozenset[str], paste: Paste, sound: frozenset[int]
+) -> Iterator[Refusal]:
     """Faults of every container. ``templates`` are the volumes that JobSet adds from ``volumeClaimPolicies``."""
     pod = job.pod
     volumes = {volume.get("name") for volume in pod.get("volumes") or ()}
@@ -94,9 +102,6 @@ def refused_containers(job: EffectiveJob, templates: frozenset[str], paste: Past
     for kind in ("containers", "initContainers"):
         for container in pod.get(kind) or ():
             name = container.get("name") or ""
-            if name in seen or not is_dns_label(name):
-                yield _refused_name(job, kind, name, name in seen)
-            seen.add(name)
             if not container.get("image"):
                 if is_foreign(job, kind, container):
                     continue
@@ -110,14 +115,21 @@ def refused_containers(job: EffectiveJob, templates: frozenset[str], paste: Past
                     subject="image",
                     mendable=name == "node",
                 )
+            if name in seen or not is_dns_label(name):
+                yield _refused_name(job, kind, name, name in seen)
+            seen.add(name)
             if env := container.get("env"):
                 for variable in env:
-                    if "valueFrom" in variable or not is_env_name(variable.get("name") or ""):
+                    # Every container of every TrainJob comes by here: the usual name is told without a call of ours.
+                    key = variable.get("name") or ""
+                    if "valueFrom" in variable or not (key.isidentifier() and key.isascii()):
                         yield from _refused_variable(job, name, variable)
             if mounts := container.get("volumeMounts"):
-                yield from _refused_mounts(job, container, name, mounts, volumes, paste)
-            if resources := container.get("resources"):
+                yield from refused_mounts(job, container, name, mounts, volumes, paste)
+            if (resources := container.get("resources")) and id(resources) not in sound:
                 yield from _refused_resources(job, name, resources)
+            if context := container.get("securityContext"):
+                yield from _refused_context(job, name, context)
             if not _RARE.isdisjoint(container):
                 yield from _refused_rest(job, kind, container, name, volumes, ports)
 
@@ -172,8 +184,7 @@ def _refused_variable(job: EffectiveJob, container: str, variable: Raw) -> Itera
 
 
 def _text(variable: Raw) -> str:
-    value = str(variable.get("value"))
-    return '"<value>"' if '"' in value or "\\" in value or not value.isprintable() or len(value) > 80 else f'"{value}"'
+    return to_yaml(shown_value(str(variable.get("name")), variable.get("value")))
 
 
 def _fault_of_source(kind: str, value: Raw) -> tuple[str, str]:
@@ -197,103 +208,41 @@ def _fault_of_source(kind: str, value: Raw) -> tuple[str, str]:
     return "", ""
 
 
-def _refused_mounts(
-    job: EffectiveJob,
-    container: Raw,
-    owner: str,
-    mounts: list[Raw],
-    volumes: set[object],
-    paste: Paste,
-) -> Iterator[Refusal]:
-    paths: set[str] = set()
-    for mount in mounts:
-        path = mount.get("mountPath") or ""
-        name = mount.get("name") or ""
-        if name not in volumes or name == "":
-            yield _missing_volume(job, owner, name, path, volumes, paste)
-        fault = fix = ""
-        if path in paths or not path:
-            fault = (
-                f'mounts "{name}" at "{path}", where another volume is mounted' if path else f'mounts "{name}" nowhere'
-            )
-            fix = f"- name: {name}\n  mountPath: <another path>"
-        paths.add(path)
-        if len(mount) > 2:
-            within = mount.get("subPath") or ""
-            pattern = mount.get("subPathExpr") or ""
-            if within and pattern:
-                fault = f'mounts "{name}" at "{path}" with both subPath "{within}" and subPathExpr "{pattern}"'
-                fix = (
-                    f"- name: {name}\n  mountPath: {path}\n  subPathExpr: {pattern}  # without subPath, in every object"
-                )
-            elif within[:1] == "/" or pattern[:1] == "/" or steps_back(within) or steps_back(pattern):
-                fault = f'mounts "{name}" with subPath "{within or pattern}", which is absolute or holds ".."'
-                fix = f"{'subPath' if within else 'subPathExpr'}: <a relative path without ..>"
-            elif (mount.get("recursiveReadOnly") or "Disabled") != "Disabled" and not mount.get("readOnly"):
-                fault, fix = f'mounts "{name}" with recursiveReadOnly and without readOnly', "readOnly: true"
-            elif mount.get("mountPropagation") == "Bidirectional" and not (container.get("securityContext") or {}).get(
-                "privileged"
-            ):
-                fault = f'mounts "{name}" with mountPropagation "Bidirectional" and is not privileged'
-                fix = "mountPropagation: HostToContainer"
-        if fault:
-            yield Refusal(
-                JOB_API,
-                job.mount_origin(owner, path),
-                f'container "{owner}" {fault}',
-                fix,
-                job=job.name,
-                container=owner,
-                subject=f"mount {path}",
-            )
-
-
-def _missing_volume(job: EffectiveJob, owner: str, name: str, path: str, volumes: set[object], paste: Paste) -> Refusal:
-    known = nearest(name, [str(volume) for volume in volumes if volume])
-    there = ", ".join(f'"{other}"' for other in known[:5]) or "none at all"
-    volume = {"name": name or "<volume>", "persistentVolumeClaim": {"claimName": "<claim>"}}
-    return Refusal(
-        JOB_API,
-        job.mount_origin(owner, path),
-        f'container "{owner}" mounts volume "{name}", and the pod\'s volumes are {there}',
-        paste(job.name, {"volumes": [volume]}),
-        job=job.name,
-        container=owner,
-        subject=f"volume of mount {path}",
-        mendable=True,
-    )
-
-
 def _refused_resources(job: EffectiveJob, owner: str, resources: Raw) -> Iterator[Refusal]:
-    limits = resources.get("limits") or {}
-    requests = resources.get("requests") or {}
+    limits: Raw = resources.get("limits") or EMPTY
+    requests: Raw = resources.get("requests") or EMPTY
     for name, text in requests.items():
-        if text != limits.get(name):
-            amount = parse_quantity(text)
-            ceiling = parse_quantity(limits[name]) if name in limits else None
-            fixed = ("/" in name and "kubernetes.io/" not in name) or name.startswith("hugepages-")
-            fault = ""
-            if fixed and name not in limits:
+        limit = limits.get(name)
+        if text == limit:
+            continue
+        fault = ""
+        fixed = name not in _NATIVE and _must_be_equal(name)
+        if limit is None:
+            if fixed:
                 fault = f"requests {name} without a limit"
-            elif amount is not None and ceiling is not None and (amount > ceiling or (fixed and amount != ceiling)):
-                fault = f'requests {name} "{text}", and its limit is "{limits[name]}"'
-            if fault:
-                yield _resource(job, owner, name, fault, f"limits:\n  {name}: {text}\nrequests:\n  {name}: {text}")
+        else:
+            amount, ceiling = parse_quantity(text), parse_quantity(limit)
+            if amount is not None and ceiling is not None and (amount > ceiling or (fixed and amount != ceiling)):
+                fault = f'requests {name} "{text}", and its limit is "{limit}"'
+        if fault:
+            yield _resource(job, owner, name, fault, f"limits:\n  {name}: {text}\nrequests:\n  {name}: {text}")
     for listed in (limits, requests):
         for name, text in listed.items():
-            if name in ("cpu", "memory"):
-                if str(text)[:1] == "-":
+            if name in _NATIVE:
+                if text.__class__ is str and text[:1] == "-":
                     yield _resource(job, owner, name, f'has {name} "{text}"', f"{name}: <a quantity above 0>")
-                continue
-            amount = parse_quantity(text)
-            if amount is not None and (amount < 0 or ("/" in name and amount % BILLION)):
-                yield _resource(job, owner, name, f'has {name} "{text}"', f"{name}: <a whole number above 0>")
-            elif "/" not in name and name != "ephemeral-storage" and not name.startswith("hugepages-"):
-                yield _resource(
-                    job, owner, name, f'names resource "{name}"', f"<domain>/{name}: {text}  # e.g. nvidia.com/gpu"
-                )
-            elif not is_qualified_name(name):
-                yield _resource(job, owner, name, f'names resource "{name}"', "nvidia.com/gpu: <number>")
+            elif not is_qualified_name(name) or ("/" not in name and not name.startswith("hugepages-")):
+                known = f"<domain>/{name}: {text}  # e.g. nvidia.com/gpu: 1"
+                yield _resource(job, owner, name, f'names resource "{name}"', known)
+            else:
+                amount = parse_quantity(text)
+                if amount is not None and (amount < 0 or ("/" in name and amount % BILLION)):
+                    yield _resource(job, owner, name, f'has {name} "{text}"', f"{name}: <a whole number above 0>")
+
+
+def _must_be_equal(name: str) -> bool:
+    """Whether the scheduler does not overcommit the resource: extended resources and huge pages."""
+    return name.startswith("hugepages-") or ("/" in name and "kubernetes.io/" not in name)
 
 
 def _resource(job: EffectiveJob, owner: str, name: str, fault: str, fix: str) -> Refusal:
@@ -359,18 +308,6 @@ def _refused_rest(
                 )
     else:
         yield from _refused_probes(container, refusal)
-    context = container.get("securityContext") or {}
-    if context.get("allowPrivilegeEscalation") is False:
-        added = (context.get("capabilities") or {}).get("add") or ()
-        if context.get("privileged") or "CAP_SYS_ADMIN" in added:
-            yield refusal(
-                "securityContext",
-                "has allowPrivilegeEscalation false beside privileged or CAP_SYS_ADMIN",
-                "allowPrivilegeEscalation: true",
-            )
-    for field in ("runAsUser", "runAsGroup"):
-        if not 0 <= (context.get(field) or 0) < 2**31:
-            yield refusal("securityContext", f"has {field} {context[field]}", f"{field}: 1000")
     for device in container.get("volumeDevices") or ():
         volume = job.volume(device.get("name") or "")
         if device.get("name") not in volumes:
@@ -385,6 +322,28 @@ def _refused_rest(
             yield refusal(
                 "volumeDevices", f'uses volume "{device.get("name")}" as a device and mounts it', "name: <volume>"
             )
+
+
+def _refused_context(job: EffectiveJob, owner: str, context: Raw) -> Iterator[Refusal]:
+    fault = fix = ""
+    if context.get("allowPrivilegeEscalation") is False and (
+        context.get("privileged") or "CAP_SYS_ADMIN" in ((context.get("capabilities") or EMPTY).get("add") or ())
+    ):
+        fault = "has allowPrivilegeEscalation false beside privileged or CAP_SYS_ADMIN"
+        fix = "allowPrivilegeEscalation: true"
+    for field in ("runAsUser", "runAsGroup"):
+        if not 0 <= (context.get(field) or 0) < 2**31:
+            fault, fix = f"has {field} {context[field]}", f"{field}: 1000"
+    if fault:
+        yield Refusal(
+            JOB_API,
+            job.container_field_origin(owner, "securityContext"),
+            f'container "{owner}" {fault}',
+            fix,
+            job=job.name,
+            container=owner,
+            subject="securityContext",
+        )
 
 
 def _refused_ports(

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from webhook.effective.buildable.refusal import JOBSET, Refusal
-from webhook.effective.buildable.syntax import is_dns_1035_label, is_dns_subdomain
+from webhook.effective.buildable.syntax import is_dns_1035_label, is_dns_label, is_dns_subdomain
 from webhook.model.finding import Origin
 from webhook.model.nearest import nearest
 from webhook.model.pod import EMPTY, EffectiveSet, Raw
@@ -14,6 +14,8 @@ from webhook.model.release import Release
 
 _LONGEST: Final = 63
 _SUFFIX: Final = len("-abcde")
+_SURELY_SHORT: Final = 30
+"""With names of TrainJob and job of this length together no index makes a pod's name too long."""
 _GENERATED: Final = 5
 """Characters that the API server adds to ``generateName``."""
 _REASONS: Final = frozenset(
@@ -25,11 +27,9 @@ _MAX_INT32: Final = 2**31 - 1
 
 
 def refused_jobset(effective: EffectiveSet) -> Iterator[Refusal]:
-    """Faults of the JobSet as a whole."""
+    """Faults of the JobSet as the runtime writes it, which no TrainJob changes."""
     spec = effective.jobset_spec
     jobs: list[Raw] = spec.get("replicatedJobs") or []
-    if effective.trainjob or effective.generate_name:
-        yield from _refused_names(effective, jobs)
     names: set[str] = set()
     in_order = (spec.get("startupPolicy") or EMPTY).get("startupPolicyOrder") == "InOrder"
     for index, job in enumerate(jobs):
@@ -51,20 +51,8 @@ def refused_jobset(effective: EffectiveSet) -> Iterator[Refusal]:
         )
     if coordinator := spec.get("coordinator"):
         name = coordinator.get("replicatedJob") or ""
-        target = effective.job(name)
         if name not in names:
             yield _jobset(effective, "coordinator", *_unknown_job("coordinator", name, names))
-        elif target is not None and not 0 <= (coordinator.get("podIndex") or 0) < max(
-            target.pods // max(target.replicas, 1), 1
-        ):
-            yield _jobset(
-                effective,
-                "coordinator",
-                f"coordinator is pod {coordinator['podIndex']} of {target.pods}",
-                "podIndex: 0",
-            )
-    if spec.get("volumeClaimPolicies") and effective.release.at_least(Release.V2_2):
-        yield from _refused_templates(effective)
 
 
 def _jobset(effective: EffectiveSet, field: str, problem: str, fix: str, unsure: bool = False) -> Refusal:
@@ -78,21 +66,26 @@ def _unknown_job(where: str, name: str, names: set[str]) -> tuple[str, str]:
     return f'{where} names job "{name}", and the runtime has {there}', f"- {known[0] if known else 'node'}"
 
 
-def _refused_names(effective: EffectiveSet, jobs: list[Raw]) -> Iterator[Refusal]:
+def refused_names(effective: EffectiveSet) -> Iterator[Refusal]:
+    """Names of jobs and pods, which are made of those of the TrainJob and of the job."""
+    if not effective.trainjob and not effective.generate_name:
+        return
     generated = not effective.trainjob
     name = (
         effective.generate_name[: _LONGEST - _GENERATED] + "x" * _GENERATED if generated else effective.trainjob or ""
     )
     longest, culprit = 0, ""
     for job in effective.jobs:
+        if not is_dns_label(job.name) and not is_dns_1035_label(f"a{job.name[: _LONGEST - 2]}a"):
+            field = f"replicatedJobs[{_index(effective, job.name)}].name"
+            yield _jobset(effective, field, f'job name "{job.name}" is no DNS label', "name: <a-z, 0-9, ->")
+        if len(name) + len(job.name) < _SURELY_SHORT:
+            continue
         length = len(name) + len(job.name) + len(str(max(job.replicas - 1, 0))) + 2
         if job.spec.get("completionMode") != "NonIndexed":
             length += len(str(max(job.pods // max(job.replicas, 1) - 1, 0))) + 1 + _SUFFIX
         if length > longest:
             longest, culprit = length, job.name
-        if not job.name.isalnum() and not is_dns_1035_label(f"a{job.name[: _LONGEST - 2]}a"):
-            field = f"replicatedJobs[{_index(jobs, job.name)}].name"
-            yield _jobset(effective, field, f'job name "{job.name}" is no DNS label', "name: <a-z, 0-9, ->")
     if longest <= _LONGEST:
         return
     room = len(name) - (longest - _LONGEST) - (_GENERATED if generated else 0)
@@ -107,7 +100,8 @@ def _refused_names(effective: EffectiveSet, jobs: list[Raw]) -> Iterator[Refusal
     )
 
 
-def _index(jobs: list[Raw], name: str) -> int:
+def _index(effective: EffectiveSet, name: str) -> int:
+    jobs: list[Raw] = effective.jobset_spec.get("replicatedJobs") or []
     return next((index for index, job in enumerate(jobs) if job.get("name") == name), 0)
 
 
@@ -183,28 +177,35 @@ def _refused_failure_policy(effective: EffectiveSet, policy: Raw, names: set[str
 
 def _refused_in_place(effective: EffectiveSet) -> Iterator[Refusal]:
     field = "failurePolicy.restartStrategy"
-    yield _jobset(
-        effective,
-        field,
-        'restartStrategy is "InPlaceRestart", which JobSet refuses unless its feature gate InPlaceRestart is on',
-        "restartStrategy: Recreate",
-        unsure=True,
-    )
-    for job in effective.jobs:
-        if job.backoff_limit != _MAX_INT32 or job.spec.get("podReplacementPolicy") != "Failed":
-            yield Refusal(
-                JOBSET,
-                Origin(effective.runtime_label, "spec.template.spec.failurePolicy.restartStrategy", "restartStrategy"),
-                f'restartStrategy is "InPlaceRestart" and job "{job.name}" has backoffLimit {job.backoff_limit} and '
-                f'podReplacementPolicy "{job.spec.get("podReplacementPolicy") or ""}"',
-                f"restartStrategy: Recreate\n# or, in {job.job_origin.field}:\n"
-                f"#   backoffLimit: {_MAX_INT32}\n#   podReplacementPolicy: Failed",
-                job=job.name,
-                subject=field,
-            )
+    wrong = [
+        job
+        for job in effective.jobs
+        if job.backoff_limit != _MAX_INT32 or job.spec.get("podReplacementPolicy") != "Failed"
+    ]
+    for job in wrong:
+        policy = job.spec.get("podReplacementPolicy") or ""
+        yield Refusal(
+            JOBSET,
+            Origin(effective.runtime_label, f"spec.template.spec.{field}", field),
+            f'restartStrategy is "InPlaceRestart" and job "{job.name}" has backoffLimit {job.backoff_limit} and '
+            f'podReplacementPolicy "{policy}"',
+            f"restartStrategy: Recreate\n# or, in {job.job_origin.field}:\n"
+            f"#   backoffLimit: {_MAX_INT32}\n#   podReplacementPolicy: Failed",
+            job=job.name,
+            subject=field,
+        )
+    if not wrong:
+        yield _jobset(
+            effective,
+            field,
+            'restartStrategy is "InPlaceRestart", which JobSet takes under gate InPlaceRestart alone',
+            "restartStrategy: Recreate",
+            unsure=True,
+        )
 
 
-def _refused_templates(effective: EffectiveSet) -> Iterator[Refusal]:
+def refused_templates(effective: EffectiveSet) -> Iterator[Refusal]:
+    """Claim templates (2.2 and later): names, those that nobody mounts, those that a volume is named after."""
     name = effective.trainjob or ""
     mounted = {
         mount.get("name")

@@ -24,7 +24,6 @@ _RARE: Final = frozenset(
         "dnsPolicy",
         "dnsConfig",
         "topologySpreadConstraints",
-        "securityContext",
         "ephemeralContainers",
         "shareProcessNamespace",
         "preemptionPolicy",
@@ -63,9 +62,18 @@ def refused_pod(job: EffectiveJob) -> Iterator[Refusal]:
     policy = pod.get("restartPolicy") or "OnFailure"
     if policy not in ("OnFailure", "Never"):
         yield _pod(job, "restartPolicy", f'restartPolicy is "{policy}"', "restartPolicy: OnFailure  # or Never")
+    if context := pod.get("securityContext"):
+        for field in ("runAsUser", "runAsGroup", "fsGroup"):
+            if not 0 <= (context.get(field) or 0) <= _LARGEST_ID:
+                yield _pod(job, "securityContext", f"{field} is {context[field]}", f"{field}: 1000")
     if not _RARE.isdisjoint(pod):
         for field, problem, fix in _rare_faults(pod):
             yield _pod(job, field, problem, fix)
+
+
+def depends_on_pods(job: EffectiveJob) -> bool:
+    """Whether it takes the number of pods to tell if the JobSpec is right."""
+    return "maxFailedIndexes" in job.spec or "successPolicy" in job.spec or "podFailurePolicy" in job.spec
 
 
 def refused_job(job: EffectiveJob) -> Iterator[Refusal]:
@@ -155,10 +163,6 @@ def _rare_faults(pod: Raw) -> Iterator[Fault]:
         elif pair in spread:
             yield "topologySpreadConstraints", f'two constraints are on "{pair[0]}"', "topologyKey: <another key>"
         spread.add(pair)
-    context = pod.get("securityContext") or {}
-    for field in ("runAsUser", "runAsGroup", "fsGroup"):
-        if not 0 <= (context.get(field) or 0) <= _LARGEST_ID:
-            yield "securityContext", f"{field} is {context[field]}", f"{field}: 1000"
     if pod.get("shareProcessNamespace") and pod.get("hostPID"):
         yield "shareProcessNamespace", "shareProcessNamespace stands beside hostPID", "hostPID: false"
     if pod.get("ephemeralContainers"):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Final
 
 _QUALIFIED: Final = str.maketrans("", "", "-_.")
 
 
+@lru_cache(maxsize=2048)  # the same few names stand in every TrainJob
 def is_dns_label(text: str) -> bool:
     """RFC 1123 label: at most 63 of a-z, 0-9 and ``-``, neither first nor last ``-``."""
     return (
@@ -35,6 +37,7 @@ def is_env_name(text: str) -> bool:
     )
 
 
+@lru_cache(maxsize=1024)
 def is_qualified_name(text: str) -> bool:
     """``[prefix/]name`` as for label keys: name of at most 63, alphanumeric at both ends."""
     prefix, mark, name = text.rpartition("/")

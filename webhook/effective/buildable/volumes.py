@@ -74,21 +74,19 @@ def sources_of(volume: Raw) -> list[str]:
     return [key for key, value in volume.items() if key in SOURCES and value is not None]
 
 
-def refused_volumes(job: EffectiveJob) -> Iterator[Refusal]:
+def sound_volumes(job: EffectiveJob) -> Iterator[int]:
+    """Identities of the volumes that the runtime gives the job and whose names and sources are right."""
+    for volume in job.layers[0].pod.get("volumes") or ():
+        if is_dns_label(volume.get("name") or "") and next(_refused_sources(job, volume), None) is None:
+            yield id(volume)
+
+
+def refused_volumes(job: EffectiveJob, sound: frozenset[int]) -> Iterator[Refusal]:
     """Names, duplicates and missing fields. A volume without a source becomes an emptyDir; two sources have a rule."""
     seen: set[str] = set()
     for index, volume in enumerate(job.pod.get("volumes") or ()):
         name = volume.get("name") or ""
-        if not is_dns_label(name):
-            yield Refusal(
-                JOB_API,
-                job.volume_origin(name) if name else job.pod_origin(f"volumes[{index}]"),
-                f'volume name "{name}" is no DNS label',
-                f"name: <at most 63 of a-z, 0-9 and ->  # and the same name in volumeMounts, now {_quoted(name)}",
-                job=job.name,
-                subject=f"volume {name}",
-            )
-        elif name in seen:
+        if name in seen:
             yield Refusal(
                 JOB_API,
                 job.volume_origin(name),
@@ -98,14 +96,24 @@ def refused_volumes(job: EffectiveJob) -> Iterator[Refusal]:
                 subject=f"volume {name}",
             )
         seen.add(name)
-        for source in volume:
-            required = _REQUIRED.get(source)
-            if required is not None or source in _LISTS:
-                yield from _refused_source(job, name, source, volume[source] or {}, required or ())
+        if id(volume) in sound:
+            continue
+        if not is_dns_label(name):
+            yield Refusal(
+                JOB_API,
+                job.volume_origin(name) if name else job.pod_origin(f"volumes[{index}]"),
+                f'volume name "{name}" of job "{job.name}" is no DNS label',
+                f'name: <at most 63 of a-z, 0-9 and ->  # and in volumeMounts, instead of "{name}"',
+                job=job.name,
+                subject=f"volume {name}",
+            )
+        yield from _refused_sources(job, volume)
 
 
-def _quoted(text: str) -> str:
-    return f'"{text}"'
+def _refused_sources(job: EffectiveJob, volume: Raw) -> Iterator[Refusal]:
+    for source, value in volume.items():
+        if value is not None and (source in _REQUIRED or source in _LISTS):
+            yield from _refused_source(job, volume.get("name") or "", source, value, _REQUIRED.get(source) or ())
 
 
 def _refused_source(
