@@ -18,7 +18,7 @@ from webhook.message import block, warning_line
 from webhook.model.finding import Judged, Severity
 from webhook.model.names import KINDS
 from webhook.model.policy import Policy
-from webhook.model.release import infer_release, parse_release
+from webhook.model.release import Release, infer_release, parse_release
 from webhook.model.request import Request
 
 FOLDER = Path(__file__).parent
@@ -46,15 +46,21 @@ def options_of(path: Path) -> argparse.Namespace:
 
 def run_case(path: Path) -> tuple[list[tuple[str, Judged]], tuple[str, ...]]:
     """The findings of the rule whose folder the case is in, each with the label of its object, and rules that broke."""
+    return run_documents(path, _load(path))
+
+
+def run_documents(
+    path: Path, documents: list[Document], served: Release | None = None
+) -> tuple[list[tuple[str, Judged]], tuple[str, ...]]:
+    """The same for documents that stand for the case's own, on a release of one's choice."""
     options = options_of(path)
-    documents = _load(path)
     before = _load(path.parent / options.old) if options.old else []
     found: list[tuple[str, Judged]] = []
     broken: list[str] = []
     for document in documents:
         if document.kind not in KINDS or options.only not in (None, document.name):
             continue
-        release = options.trainer or infer_release(document.object.get("spec"))
+        release = served or options.trainer or infer_release(document.object.get("spec"))
         decision = review_object(_request(document, before, options), FileView(documents, release), Policy(), release)
         broken += decision.broken
         found += [(document.label, finding) for finding in decision.findings if finding.rule == path.parent.name]

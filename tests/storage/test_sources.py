@@ -123,6 +123,11 @@ def test_a_volume_with_a_name_only_becomes_an_empty_dir() -> None:
     assert judge({"name": "ckpt"}).kind is StorageKind.EPHEMERAL
 
 
+def test_two_sources_are_worth_nothing() -> None:
+    judged = judge({"name": "ckpt", "emptyDir": {}, "persistentVolumeClaim": {"claimName": "data"}})
+    assert (judged.kind, judged.source, judged.claim_name) == (StorageKind.UNKNOWN, "", None)
+
+
 def test_a_source_of_the_future_is_unknown() -> None:
     assert judge({"name": "ckpt", "holographic": {"readOnly": False}}).kind is StorageKind.UNKNOWN
 

@@ -40,6 +40,8 @@ def check(subject: Subject) -> Iterator[Finding]:
                 continue
             told.add(name)
             run = subject.request.name if subject.is_trainjob else "<TrainJob>"
+            if run.endswith("-"):
+                run += "<generated>"
             written = to_yaml({"volumeClaimPolicies": [{**policy, "retentionPolicy": {"whenDeleted": "Retain"}}]})
             yield Finding(
                 at=Origin(

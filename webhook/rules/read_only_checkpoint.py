@@ -20,12 +20,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from webhook.model.finding import Finding, Origin, Severity
-from webhook.model.override import override_yaml
 from webhook.model.paste import to_yaml
 from webhook.model.pod import EMPTY, Checkpoint, Raw, StorageKind
 from webhook.model.rule import Rule
 from webhook.model.subject import Subject
-from webhook.storage import claim_instead, source_of
+from webhook.storage import claim_instead, free_name, override_at, source_of
 
 
 def check(subject: Subject) -> Iterator[Finding]:
@@ -51,26 +50,26 @@ def check(subject: Subject) -> Iterator[Finding]:
 
 
 def _repair(subject: Subject, checkpoint: Checkpoint) -> tuple[Origin, str]:
-    """The place that makes it read-only, and what to write there."""
+    """The place that makes it read-only, and what to write there or, over a runtime's, in the TrainJob."""
     mount, volume = checkpoint.mount or EMPTY, checkpoint.volume
     if mount.get("readOnly"):
         at = checkpoint.mount_origin()
         writable = {key: value for key, value in mount.items() if key not in ("readOnly", "recursiveReadOnly")}
-        mounts = {"volumeMounts": [{**writable, "readOnly": False}]}
-        pod = {"containers": [{"name": checkpoint.container_name, **mounts}]}
-        return at, _text(subject, checkpoint, at, mounts, pod)
+        over = _over(subject, checkpoint, at, str(mount.get("name") or ""), [])
+        return at, over or to_yaml({"volumeMounts": [writable]})
     at = checkpoint.volume_origin()
     if volume is not None and (source := source_of(volume)) and (volume.get(source) or EMPTY).get("readOnly"):
-        volumes = {"volumes": [{"name": volume.get("name"), source: {**volume[source], "readOnly": False}}]}
-        return at, _text(subject, checkpoint, at, volumes, volumes)
+        body = {key: value for key, value in volume[source].items() if key != "readOnly"}
+        name = free_name(checkpoint.job)
+        over = _over(subject, checkpoint, at, name, [{"name": name, source: body}])
+        return at, over or to_yaml({"volumes": [{"name": volume.get("name"), source: body}]})
     return at, claim_instead(subject, checkpoint)
 
 
-def _text(subject: Subject, checkpoint: Checkpoint, at: Origin, part: Raw, pod: Raw) -> str:
-    """The part as it belongs at its place; one of the runtime can be written over from the TrainJob."""
-    if subject.is_trainjob and at.object != subject.label:
-        return override_yaml(subject.release, subject.spec, checkpoint.job.name, pod)
-    return to_yaml(part)
+def _over(subject: Subject, checkpoint: Checkpoint, at: Origin, name: str, volumes: list[Raw]) -> str:
+    if not subject.is_trainjob or at.object == subject.label:
+        return ""
+    return override_at(subject, checkpoint, name, volumes)
 
 
 RULE = Rule(

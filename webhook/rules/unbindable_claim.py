@@ -26,7 +26,7 @@ from webhook.model.finding import Finding, Severity
 from webhook.model.rule import Rule
 from webhook.model.size import format_bytes
 from webhook.model.subject import Subject
-from webhook.storage import Use, binding_candidates, claim_uses, class_of, describe, new_claim, provisioner_reach
+from webhook.storage import Use, binding_candidates, claim_uses, class_of, new_claim, provisioner_reach
 
 _STATIC = "kubernetes.io/no-provisioner"
 
@@ -48,7 +48,7 @@ def _provisioned(subject: Subject, use: Use, claim: Claim, found: StorageClass) 
     by = f'class "{found.name}" (provisioner {found.provisioner})'
     if found.provisioner == _STATIC:
         if binding_candidates(claim, subject.cluster) == []:
-            problem = f"{describe(claim)} has no volume to bind, and {by} makes none"
+            problem = f'claim "{claim.name}" has no volume to bind, and {by} makes none'
             yield _finding(subject, use, claim, problem, Severity.WARN)
     elif (
         "ReadWriteMany" in claim.access_modes
@@ -57,7 +57,7 @@ def _provisioned(subject: Subject, use: Use, claim: Claim, found: StorageClass) 
     ):
         candidates = binding_candidates(claim, subject.cluster)
         if isinstance(candidates, Gap) or not candidates:
-            problem = f"{describe(claim)}, which {by} cannot make as a file system"
+            problem = f'claim "{claim.name}": {by} cannot make a file system with accessModes {claim.modes_text()}'
             yield _finding(subject, use, claim, problem, use.at_most)
 
 

@@ -1,7 +1,7 @@
 """What a volume source is worth to a checkpoint: the tables of kinds and provisioners, and the judgement of claims."""
 
 from webhook.storage.claims import binding_candidates, class_of, describe, hostnames
-from webhook.storage.instead import claim_instead, modes_needed, new_claim
+from webhook.storage.instead import claim_instead, free_name, modes_needed, new_claim, override_at
 from webhook.storage.kinds import classify
 from webhook.storage.on_claim import path_on_claim
 from webhook.storage.reach import inline_reach, provisioner_reach
@@ -17,10 +17,12 @@ __all__ = [
     "class_of",
     "classify",
     "describe",
+    "free_name",
     "hostnames",
     "inline_reach",
     "modes_needed",
     "new_claim",
+    "override_at",
     "path_on_claim",
     "provisioner_reach",
     "source_of",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,13 +11,14 @@ from webhook.model.names import CLAIM as CLAIM_ANNOTATION
 from webhook.model.names import DEFAULT_CLAIM
 from webhook.model.override import override_yaml
 from webhook.model.paste import to_yaml
-from webhook.model.pod import Checkpoint, EffectiveJob
+from webhook.model.pod import EMPTY, Checkpoint, EffectiveJob, Raw
 from webhook.model.subject import Subject
 from webhook.storage.claims import MANY, judge_claim
 from webhook.storage.sources import CLAIM
 
 _SIZE = "100Gi"
 _CLASS = "<class>"
+_CLASS_REMARK = f"# {_CLASS}: one that every node can reach, see kubectl get storageclass"
 
 
 def modes_needed(subject: Subject) -> str:
@@ -32,35 +34,65 @@ def claim_instead(subject: Subject, checkpoint: Checkpoint) -> str:
     reviewed, since a merge would give it two sources: a volume of another name takes over its mount.
     """
     mode = modes_needed(subject)
+    mounted = str((checkpoint.mount or EMPTY).get("name") or "")
+    if subject.effective is not None and subject.effective.template(mounted) is not None:
+        # JobSet refuses a template that nothing mounts, so the template itself has to change.
+        return (
+            f"{to_yaml({'storageClassName': _CLASS, 'accessModes': [mode]})}\n{_CLASS_REMARK}\n"
+            f'# both in the volumeClaimPolicies template "{mounted}" of {subject.effective.runtime_label}'
+        )
     known = _known_claim(subject, mode)
     claim = known or _new_name(subject)
     source = {CLAIM: {"claimName": claim}}
-    own = checkpoint.volume is not None and checkpoint.volume_origin().object == subject.label
-    if checkpoint.volume is not None and (own or not subject.is_trainjob):
-        text = to_yaml({"volumes": [{"name": checkpoint.volume.get("name"), **source}]})
-    else:
-        name = _free_name(checkpoint.job)
-        mount: dict[str, Any] = {"name": name}
-        if checkpoint.mount is not None:
-            mount["mountPath"] = checkpoint.mount.get("mountPath")
-            if checkpoint.mount.get("readOnly"):
-                mount["readOnly"] = False  # the two mounts are merged, and this field would stay
-        else:
-            path = _literal_part(checkpoint.directory or subject.policy.defaults.path)
-            mount |= {"mountPath": path, "subPath": path.strip("/")}
-        pod = {
-            "volumes": [{"name": name, **source}],
-            _list_of(checkpoint): [{"name": checkpoint.container_name, "volumeMounts": [mount]}],
-        }
-        text = override_yaml(subject.release, subject.spec, checkpoint.job.name, pod)
+    text = ""
+    if subject.is_trainjob and not _is_own(subject, checkpoint):
+        name = free_name(checkpoint.job)
+        text = override_at(subject, checkpoint, name, [{"name": name, **source}])
+    text = text or to_yaml({"volumes": [{"name": (checkpoint.volume or EMPTY).get("name") or "ckpt", **source}]})
     if known is not None:
         return text
     if not subject.namespace or subject.claims_elsewhere:
         where = "on each worker cluster" if subject.claims_elsewhere else "in the namespace of each TrainJob"
         return f"{text}\n# {claim}: a claim {where}, accessModes [{mode}], on storage that every node can reach"
     create = new_claim(subject.namespace, claim, [mode], _SIZE, {"storageClassName": _CLASS})
-    remark = f"# {_CLASS}: one that every node can reach, see kubectl get storageclass"
-    return f"{create}\n{remark}\n---\n{text}"
+    return f"{create}\n{_CLASS_REMARK}\n---\n{text}"
+
+
+def override_at(subject: Subject, checkpoint: Checkpoint, name: str, volumes: Sequence[Raw]) -> str:
+    """YAML for the TrainJob that puts volume ``name`` under the directory; ``""`` where an override cannot.
+
+    An override's mount is merged with the runtime's at the same path and cannot take ``readOnly`` back, since Trainer
+    drops what is false: over such a mount the directory itself is mounted.
+    """
+    mount, directory = checkpoint.mount, _literal_part(checkpoint.directory or subject.policy.defaults.path)
+    over: dict[str, Any]
+    if mount is None:
+        over = {"name": name, "mountPath": directory, "subPath": directory.strip("/")}
+    elif not mount.get("readOnly"):
+        over = {"name": name, "mountPath": mount.get("mountPath")}
+    else:
+        path = str(mount.get("mountPath") or "/")
+        below = posixpath.relpath(directory, path)
+        if below.startswith(".") or mount.get("subPathExpr"):
+            return ""
+        same = name == mount.get("name")
+        over = {
+            "name": name,
+            "mountPath": directory,
+            "subPath": posixpath.join(str(mount.get("subPath") or "") if same else "", below),
+        }
+    pod: dict[str, Any] = {"volumes": list(volumes)} if volumes else {}
+    pod[_list_of(checkpoint)] = [{"name": checkpoint.container_name, "volumeMounts": [over]}]
+    return override_yaml(subject.release, subject.spec, checkpoint.job.name, pod)
+
+
+def free_name(job: EffectiveJob) -> str:
+    """A volume name that the pod does not have yet."""
+    taken = {volume.get("name") for volume in job.pod.get("volumes") or ()}
+    name = "ckpt"
+    while name in taken:
+        name += "-claim"
+    return name
 
 
 def new_claim(namespace: str, name: str, modes: Sequence[str], size: str, more: Mapping[str, Any] | None = None) -> str:
@@ -100,12 +132,8 @@ def _would_do(claim: Claim, mode: str, subject: Subject) -> bool:
     return judge_claim(claim, subject.cluster, subject.policy).kind.value in ("one-node", "many-nodes", "unknown")
 
 
-def _free_name(job: EffectiveJob) -> str:
-    taken = {volume.get("name") for volume in job.pod.get("volumes") or ()}
-    name = "ckpt"
-    while name in taken:
-        name += "-claim"
-    return name
+def _is_own(subject: Subject, checkpoint: Checkpoint) -> bool:
+    return checkpoint.volume is not None and checkpoint.volume_origin().object == subject.label
 
 
 def _list_of(checkpoint: Checkpoint) -> str:

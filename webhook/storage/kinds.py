@@ -7,7 +7,7 @@ from webhook.model.pod import EMPTY, Raw, Storage, StorageKind
 from webhook.model.policy import Policy
 from webhook.storage.claims import judge_claim, template_claim
 from webhook.storage.reach import inline_reach
-from webhook.storage.sources import CLAIM, CSI, SOURCES, source_of
+from webhook.storage.sources import CLAIM, CSI, SOURCES, source_of, sources_of
 
 _REACHES = {
     "node-local": StorageKind.NODE_LOCAL,
@@ -43,6 +43,9 @@ def classify(
             return _NO_MOUNT
         name = mount.get("name") or ""
         return Storage(StorageKind.UNKNOWN, f'mount of volume "{name}", which the pod does not have')
+    elif len(volume) > 2 and len(sources := sources_of(volume)) > 1:
+        # The Job is refused (volume-source-clash), so neither source is worth anything.
+        return Storage(StorageKind.UNKNOWN, f'volume "{volume.get("name")}" with sources {" and ".join(sources)}')
     else:
         source = source_of(volume)
         judged = (

@@ -47,6 +47,11 @@ SOURCES: Final[dict[str, StorageKind]] = {
 }
 
 
+def sources_of(volume: Raw) -> list[str]:
+    """The field names of all sources that the volume has; more than one is refused by the Job API."""
+    return [key for key, value in volume.items() if key in SOURCES and value is not None]
+
+
 def source_of(volume: Raw) -> str:
     """The field name of the volume's source; a volume that names none is made an emptyDir by the API server.
 

@@ -2,32 +2,56 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
 
 from webhook.model.cluster import Claim, Gap
 from webhook.model.finding import Origin, Severity
-from webhook.model.pod import Checkpoint, DirectoryStatus, EffectiveJob, Raw, Storage, StorageKind
+from webhook.model.pod import EMPTY, Checkpoint, DirectoryStatus, EffectiveJob, Raw, Storage, StorageKind
 from webhook.model.subject import Subject
 from webhook.storage.kinds import classify
-from webhook.storage.sources import CLAIM, SOURCES, source_of
+from webhook.storage.sources import CLAIM, CSI, SOURCES, source_of
 
 
 class Use(Struct, frozen=True):
     """One claim, or one inline volume with a disk behind it, and the training jobs whose pods have it.
 
-    ``checkpoint`` is the directory that lies on it; None where it only stands beside. ``read_only``: all of the pods
-    mount it read-only. ``mounted``: some container mounts it as a file system.
+    ``volumes`` are the pods' own volumes of it, each with its job. ``checkpoint`` is the directory that lies on it;
+    None where it only stands beside. ``template`` says that JobSet makes the claim.
     """
 
     storage: Storage
     volume: Raw
-    jobs: tuple[EffectiveJob, ...]
+    volumes: Sequence[tuple[EffectiveJob, Raw]]
     checkpoint: Checkpoint | None = None
-    read_only: bool = False
-    mounted: bool = False
     template: bool = False
+
+    @property
+    def jobs(self) -> Sequence[EffectiveJob]:
+        """The training jobs that have it, each once."""
+        if len(self.volumes) == 1:
+            return (self.volumes[0][0],)
+        return tuple({job.name: job for job, _ in self.volumes}.values())
+
+    @property
+    def mounted(self) -> bool:
+        """Whether some container mounts it as a file system."""
+        return next(self._mounts(), None) is not None
+
+    @property
+    def read_only(self) -> bool:
+        """Whether all of the pods mount it read-only."""
+        if all((volume.get(CLAIM) or EMPTY).get("readOnly") for _, volume in self.volumes):
+            return True
+        return self.mounted and all(mount.get("readOnly") for mount in self._mounts())
+
+    def _mounts(self) -> Iterator[Raw]:
+        for job, volume in self.volumes:
+            for _, _, container in job.containers():
+                for mount in container.get("volumeMounts") or ():
+                    if mount.get("name") == volume.get("name"):
+                        yield mount
 
     @property
     def pods(self) -> int:
@@ -50,7 +74,7 @@ class Use(Struct, frozen=True):
 
     @property
     def job(self) -> str:
-        return self.jobs[0].name
+        return self._first().name
 
     @property
     def container(self) -> str:
@@ -60,7 +84,10 @@ class Use(Struct, frozen=True):
         """Where the user wrote the volume (or, for a claim template, the mount)."""
         if self.checkpoint is not None:
             return self.checkpoint.mount_origin() if self.template else self.checkpoint.volume_origin()
-        return self.jobs[0].volume_origin(self.name)
+        return self._first().volume_origin(self.name)
+
+    def _first(self) -> EffectiveJob:
+        return self.volumes[0][0] if self.checkpoint is None else self.checkpoint.job
 
 
 def volume_uses(subject: Subject) -> Sequence[Use]:
@@ -78,91 +105,80 @@ def claim_uses(subject: Subject) -> Sequence[Use]:
     """``volume_uses`` without the inline volumes; empty where claims cannot be looked up at all."""
     if subject.claims_elsewhere or not subject.namespace:
         return ()
-    return [use for use in volume_uses(subject) if use.storage.claim_name is not None]
+    uses = volume_uses(subject)
+    if len(uses) == 1 and uses[0].storage.claim_name is not None:
+        return uses
+    return [use for use in uses if use.storage.claim_name is not None]
 
 
 def _collect(subject: Subject) -> Sequence[Use]:
     effective = subject.effective
     if effective is None:
         return ()
-    found: dict[str, list[tuple[EffectiveJob, Raw, bool]]] = {}
-    inline: list[Raw] = []
+    templates = bool(effective.jobset_spec.get("volumeClaimPolicies"))
+    found: dict[str, list[tuple[EffectiveJob, Raw]]] = {}
+    made: set[str] = set()
+    disks: list[Raw] = []
     for job in effective.jobs:
         if not job.trains:
             continue
-        seen: set[str] = set()
         for volume in job.pod.get("volumes") or ():
-            seen.add(volume.get("name") or "")
             claim = volume.get(CLAIM)
             if claim is not None:
-                made = effective.template(volume.get("name") or "") is not None
-                key = "claim " + str(claim.get("claimName") or "")
-                found.setdefault(key, []).append((job, volume, made))
-            elif SOURCES.get(source_of(volume)) is StorageKind.ONE_NODE or volume.get("csi") is not None:
-                same = {key: value for key, value in volume.items() if key != "name"}
-                if same not in inline:
-                    inline.append(same)
-                found.setdefault(f"inline {inline.index(same)}", []).append((job, volume, False))
-        if effective.jobset_spec.get("volumeClaimPolicies"):
+                key = "claim " + (claim.get("claimName") or "")
+                if templates and effective.template(volume.get("name") or "") is not None:
+                    made.add(key)
+            elif SOURCES.get(source_of(volume)) is StorageKind.ONE_NODE or volume.get(CSI) is not None:
+                # The same disk may have another name in another job.
+                disk = {key: value for key, value in volume.items() if key != "name"}
+                if disk not in disks:
+                    disks.append(disk)
+                key = f"disk {disks.index(disk)}"
+            else:
+                continue
+            found.setdefault(key, []).append((job, volume))
+        if templates:
+            known = {volume.get("name") for volume in job.pod.get("volumes") or ()}
             for name in _mounted_names(job):
-                if name not in seen and effective.template(name) is not None:
-                    seen.add(name)
-                    found.setdefault("template " + name, []).append((job, {"name": name}, True))
-    return [_use(subject, key, entries) for key, entries in found.items()]
+                if name not in known and effective.template(name) is not None:
+                    known.add(name)
+                    made.add("template " + name)
+                    found.setdefault("template " + name, []).append((job, {"name": name}))
+    return [_use(subject, key in made, entries) for key, entries in found.items()]
 
 
-def _use(subject: Subject, key: str, entries: list[tuple[EffectiveJob, Raw, bool]]) -> Use:
+def _use(subject: Subject, made: bool, entries: list[tuple[EffectiveJob, Raw]]) -> Use:
     checkpoint = _checkpoint_on(subject, entries)
-    job, volume, made = entries[0]
+    volume = entries[0][1]
     if checkpoint is not None:
-        storage = checkpoint.storage
-        volume = checkpoint.volume if checkpoint.volume is not None else volume
-        job = checkpoint.job
-    else:
-        assert subject.effective is not None  # noqa: S101 - there are no jobs without it
-        template = subject.effective.template(str(volume.get("name") or "")) if made else None
-        elsewhere = subject.claims_elsewhere
-        storage = classify(
-            volume, None, template, subject.namespace, subject.cluster, subject.policy, elsewhere, subject.request.name
-        )
-    jobs: dict[str, EffectiveJob] = {job.name: job}
-    for other, _, _ in entries:
-        jobs.setdefault(other.name, other)
-    mounts = [mount for other, raw, _ in entries for mount in _mounts(other, str(raw.get("name") or ""))]
-    source_read_only = all((raw.get(CLAIM) or {}).get("readOnly") for _, raw, _ in entries)
-    return Use(
-        storage,
+        return Use(checkpoint.storage, checkpoint.volume or volume, entries, checkpoint, made)
+    assert subject.effective is not None  # noqa: S101 - there are no jobs without it
+    storage = classify(
         volume,
-        tuple(jobs.values()),
-        checkpoint,
-        source_read_only or (bool(mounts) and all(mount.get("readOnly") for mount in mounts)),
-        bool(mounts),
-        made,
+        None,
+        subject.effective.template(str(volume.get("name") or "")) if made else None,
+        subject.namespace,
+        subject.cluster,
+        subject.policy,
+        subject.claims_elsewhere,
+        subject.request.name,
     )
+    return Use(storage, volume, entries, None, made)
 
 
-def _checkpoint_on(subject: Subject, entries: list[tuple[EffectiveJob, Raw, bool]]) -> Checkpoint | None:
+def _checkpoint_on(subject: Subject, entries: list[tuple[EffectiveJob, Raw]]) -> Checkpoint | None:
     """The directory on that volume; a declared one counts for more than a guessed one."""
     best: Checkpoint | None = None
     for checkpoint in subject.checkpoints:
         if checkpoint.mount is None or checkpoint.status is DirectoryStatus.NONE:
             continue
         name = checkpoint.mount.get("name")
-        for job, volume, _ in entries:
+        for job, volume in entries:
             if job.name == checkpoint.job.name and volume.get("name") == name:
-                if checkpoint.at_most is None:
+                if checkpoint.status is not DirectoryStatus.INFERRED:
                     return checkpoint
                 best = best or checkpoint
     return best
-
-
-def _mounts(job: EffectiveJob, volume: str) -> list[Raw]:
-    return [
-        mount
-        for _, _, container in job.containers()
-        for mount in container.get("volumeMounts") or ()
-        if mount.get("name") == volume
-    ]
 
 
 def _mounted_names(job: EffectiveJob) -> list[str]:
