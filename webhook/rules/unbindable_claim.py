@@ -73,7 +73,7 @@ def _static(subject: Subject, use: Use, claim: Claim, found: Gap | None) -> Iter
         problem = f'claim "{claim.name}" {lacks}; whether a volume can bind it is not known: {why}'
         yield _finding(subject, use, claim, problem, Severity.AUDIT)
     elif not candidates:
-        yield _finding(subject, use, claim, f'claim "{claim.name}" {lacks}, nor a volume to bind', use.at_most)
+        yield _finding(subject, use, claim, f'claim "{claim.name}" {lacks}, and no volume can bind it', use.at_most)
 
 
 def _finding(subject: Subject, use: Use, claim: Claim, problem: str, at_most: Severity | None) -> Finding:
