@@ -12,13 +12,18 @@ _BOLD, _DIM, _RED, _GREEN, _YELLOW, _CYAN = "1", "2", "31", "32", "33", "36"
 _VERDICT = {"deny": ("denied", _RED), "warn": ("allowed, with warnings", _YELLOW), "allow": ("allowed", _GREEN)}
 _SEVERITY = {Severity.DENY: ("denied", _RED), Severity.WARN: ("warning", _YELLOW)}
 
+_LOCATED = 100
+"""Objects with findings whose lines are looked up, since each costs a second parse: nobody clicks through more."""
+
 
 def render(review: Review, colour: bool = False) -> Iterator[str]:
     """The lines of the report. ``colour`` uses the terminal's sixteen colours."""
+    located = 0
     for index, result in enumerate(review.results):
+        located += bool(result.findings)
         if index and (result.findings or result.patch or review.results[index - 1].findings):
             yield ""
-        yield from _result(result, colour)
+        yield from _result(result, colour, located <= _LOCATED)
     if review.results:
         yield ""
         yield summary(review, colour)
@@ -49,7 +54,7 @@ def notice_line(notice: str, colour: bool = False) -> str:
     return _paint(f"note: {printable(notice)}", _DIM, colour)
 
 
-def _result(result: Reviewed, colour: bool) -> Iterator[str]:
+def _result(result: Reviewed, colour: bool, locate: bool) -> Iterator[str]:
     word, shade = _VERDICT[result.verdict]
     update = " (update)" if result.operation == "UPDATE" else ""
     title = _paint(printable(result.title), _BOLD, colour)
@@ -58,7 +63,7 @@ def _result(result: Reviewed, colour: bool) -> Iterator[str]:
     for finding in result.findings:
         if finding.severity is not Severity.AUDIT:
             yield ""
-            yield from _finding(result, finding, colour)
+            yield from _finding(result, finding, colour, locate)
     audited = [finding for finding in result.findings if finding.severity is Severity.AUDIT]
     if audited:
         yield ""
@@ -70,9 +75,9 @@ def _result(result: Reviewed, colour: bool) -> Iterator[str]:
         yield from _patch(result, colour)
 
 
-def _finding(result: Reviewed, finding: Judged, colour: bool) -> Iterator[str]:
+def _finding(result: Reviewed, finding: Judged, colour: bool, locate: bool) -> Iterator[str]:
     word, shade = _SEVERITY[finding.severity]
-    found = result.locate(finding.at)
+    found = result.locate(finding.at) if locate else None
     written = f", {printable(str(found))}" if found is not None else ""
     where = _paint(place(finding, result.label), _BOLD, colour)
     rule = _paint(f"[{finding.rule}]", shade, colour)
