@@ -37,13 +37,11 @@ def check(subject: Subject) -> Iterator[Finding]:
         return
     told: set[tuple[str, str]] = set()
     for checkpoint in subject.checkpoints:
-        claim = checkpoint.storage.claim_name
-        if claim is None or not (runs := _other_runs(subject, claim)):
+        claim, path = checkpoint.storage.claim_name, path_on_claim(checkpoint)
+        if claim is None or path is None or (claim, path) in told:
             continue
-        path = path_on_claim(checkpoint)
-        if path is None or (claim, path) in told:
-            continue
-        if others := sorted({entry.run.name for entry in runs if entry.path == path}):
+        named, count = _others(subject, claim, path)
+        if count:
             told.add((claim, path))
             more = f" and {count - len(named)} more" if count > len(named) else ""
             plural = "s" if count == 1 else ""
@@ -61,14 +59,20 @@ def check(subject: Subject) -> Iterator[Finding]:
             )
 
 
-def _other_runs(subject: Subject, claim: str) -> list[RunDirectory]:
-    """What other runs write to on the claim. The view may hold this very object; from files, one with generateName goes
-    by that."""
-    known = subject.cluster.directories(subject.namespace, claim)
+def _others(subject: Subject, claim: str, path: str) -> tuple[list[str], int]:
+    """The first two other runs by name, and how many there are; looks at no more of a long list than it must."""
+    known = subject.cluster.directories(subject.namespace, claim, path)
     if isinstance(known, Gap):
-        return []
-    name, uid = subject.request.name, (subject.request.object.get("metadata") or {}).get("uid") or ""
-    return [entry for entry in known if entry.run.name != name and not (uid and entry.run.uid == uid)]
+        return [], 0
+    # The view may hold this very object; from files one with generateName goes by that.
+    name = subject.request.name
+    at = bisect_left(known, name, key=_name)
+    itself = at < len(known) and known[at].run.name == name
+    return [other.run.name for other in known[:3] if other.run.name != name][:2], len(known) - itself
+
+
+def _name(directory: RunDirectory) -> str:
+    return directory.run.name
 
 
 def _fix(subject: Subject, checkpoint: Checkpoint) -> str:
