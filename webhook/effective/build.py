@@ -40,7 +40,7 @@ from webhook.effective.trainer import (
 )
 from webhook.model.cluster import Runtime
 from webhook.model.names import ANCESTOR_LABEL, TRAINER_STEP
-from webhook.model.pod import EMPTY, EffectiveJob, EffectiveSet, Layer, Raw
+from webhook.model.pod import EMPTY, TRAINER, EffectiveJob, EffectiveSet, Layer, Raw
 from webhook.model.release import Release
 
 _OWN_CONTROLLER: Final = "trainer.kubeflow.org/trainjob-controller"
@@ -320,7 +320,7 @@ def _trained(plan: _Plan, index: int, job: Template, pod: Raw, node: int, layers
         containers[node] = container
         out["containers"] = containers
     if adds:
-        layers.append(Layer("Trainer", "", "", adds))
+        layers.append(Layer(TRAINER, "", "", adds))
     if trainer is not None and node >= 0 and shape.receives[index]:
         words: dict[str, Any] = {**trainer, "name": NODE}
         if not labelled:
@@ -415,7 +415,7 @@ def _injected(plan: _Plan, index: int, job: Template, pod: Raw, layers: list[Lay
                     env = [variable for variable in env if variable["name"] not in taken]
                     containers[found[0]] = {**container, "env": upsert(container.get("env") or (), env)}
                     pod = {**pod, kind: containers}
-                    layers.insert(1, Layer("Trainer", "", "", {kind: [{"name": name, "env": env}]}))
+                    layers.insert(1, Layer(TRAINER, "", "", {kind: [{"name": name, "env": env}]}))
                     break
             else:
                 raise UnbuildableError("envInjection names a container that the runtime does not have")

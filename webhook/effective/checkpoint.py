@@ -4,9 +4,10 @@ A directory is *declared* by the first of the policy's variables that the contai
 a framework's flag where none does. Under it lies the volume of the longest mount that is a prefix of it by whole
 components, ``/ckpt`` and ``/ckpt/`` alike; without a mount it is the container's own file system.
 
-A native sidecar (init container with ``restartPolicy: Always``) has a file system of its own: it cannot lend the
-trainer a mount. It counts as one more container to look at where it mounts the same directory from another volume,
-at least as deep as the trainer does.
+A directory that one training container declares is looked for in all of them: an MPI launcher's variable does not reach
+the workers' environment, and both write. A native sidecar (init container with ``restartPolicy: Always``) has a file
+system of its own: it cannot lend the trainer a mount. It counts as one more container to look at where it mounts the
+same directory from another volume, at least as deep as the trainer does.
 """
 
 from __future__ import annotations
@@ -48,13 +49,27 @@ def find_checkpoints(effective: EffectiveSet, variables: Sequence[str], classify
     a mount and no volume. ``classify`` is asked once for each directory that is known.
     """
     found: list[Checkpoint] = []
+    declares: Checkpoint | None = None
+    silent = False
     for job in effective.jobs:
         if job.trains:
             for container in job.training_containers():
                 checkpoint = _checkpoint(effective, job, container, variables, classify)
                 found.append(checkpoint)
-                if checkpoint.directory is not None and job.pod.get("initContainers"):
-                    found.extend(_sidecars(checkpoint, effective, classify))
+                if checkpoint.status is DirectoryStatus.NONE:
+                    silent = True
+                elif declares is None and checkpoint.directory is not None:
+                    declares = checkpoint
+    if silent and declares is not None:
+        found = [
+            _elsewhere(declares, checkpoint, effective, classify)
+            if checkpoint.status is DirectoryStatus.NONE
+            else checkpoint
+            for checkpoint in found
+        ]
+    for checkpoint in tuple(found):
+        if checkpoint.directory is not None and checkpoint.job.pod.get("initContainers"):
+            found.extend(_sidecars(checkpoint, effective, classify))
     return tuple(found)
 
 
@@ -167,6 +182,45 @@ def _inferred(
     return Checkpoint(job, container, DirectoryStatus.NONE, _NONE)
 
 
+def _elsewhere(declares: Checkpoint, silent: Checkpoint, effective: EffectiveSet, classify: Classify) -> Checkpoint:
+    """The directory of another training container, looked for in one that declares none."""
+    job, container = silent.job, silent.container
+    directory = declares.directory or ""
+    if "://" in directory:
+        return silent
+    return _looked_for(declares, job, container, mount_under(container, directory), effective, classify)
+
+
+def _looked_for(
+    declares: Checkpoint,
+    job: EffectiveJob,
+    container: Raw,
+    mount: Raw | None,
+    effective: EffectiveSet,
+    classify: Classify,
+) -> Checkpoint:
+    """A directory that another container declares, in this container."""
+    volume = None if mount is None else job.volume(mount.get("name") or "")
+    per_pod = declares.per_pod
+    if mount is not None and mount.get("subPathExpr"):
+        per_pod = _with_sub_path(per_pod, mount, effective, job, container)
+    return Checkpoint(
+        job,
+        container,
+        declares.status,
+        classify(job, container, mount, volume),
+        declares.directory,
+        declares.written,
+        declares.variable,
+        declares.flag,
+        declares.directory_origin(),
+        per_pod,
+        declares.missing,
+        mount,
+        volume,
+    )
+
+
 def _sidecars(checkpoint: Checkpoint, effective: EffectiveSet, classify: Classify) -> list[Checkpoint]:
     found: list[Checkpoint] = []
     job = checkpoint.job
@@ -181,27 +235,7 @@ def _sidecars(checkpoint: Checkpoint, effective: EffectiveSet, classify: Classif
             continue
         if own is not None and mount.get("name") == own.get("name"):
             continue
-        volume = job.volume(mount.get("name") or "")
-        per_pod = checkpoint.per_pod
-        if mount.get("subPathExpr"):
-            per_pod = _with_sub_path(per_pod, mount, effective, job, sidecar)
-        found.append(
-            Checkpoint(
-                job,
-                sidecar,
-                checkpoint.status,
-                classify(job, sidecar, mount, volume),
-                directory,
-                checkpoint.written,
-                checkpoint.variable,
-                checkpoint.flag,
-                checkpoint.directory_origin(),
-                per_pod,
-                checkpoint.missing,
-                mount,
-                volume,
-            )
-        )
+        found.append(_looked_for(checkpoint, job, sidecar, mount, effective, classify))
     return found
 
 

@@ -14,7 +14,8 @@ from webhook.model.release import Release
 
 Raw = Mapping[str, Any]
 EMPTY: Raw = {}
-CONTROLLERS = frozenset(("Trainer", "JobSet"))
+TRAINER = "Trainer"
+CONTROLLERS = frozenset((TRAINER, "JobSet"))
 """What stands in place of ``<Kind>/<name>`` where a controller adds a part by itself."""
 
 

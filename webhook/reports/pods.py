@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from webhook.message import printable
 from webhook.model.finding import Origin
-from webhook.model.pod import CONTROLLERS, EMPTY, Checkpoint, DirectoryStatus, EffectiveJob, EffectiveSet, Raw
+from webhook.model.pod import EMPTY, TRAINER, Checkpoint, DirectoryStatus, EffectiveJob, EffectiveSet, Raw
 from webhook.model.quantity import parse_quantity
 
 JSONObject = dict[str, Any]
@@ -295,8 +295,10 @@ def render_pods(
 
 def _place(origin: Origin, own: str) -> str:
     """The short place; with its object where that is not the TrainJob itself."""
+    if origin.object == TRAINER:
+        return TRAINER
     place = origin.short or origin.field
-    return place if origin.object in (own, *CONTROLLERS, _API.object) else f"{origin.object} {place}".rstrip()
+    return place if origin.object in (own, _JOBSET.object, _API.object) else f"{origin.object} {place}".rstrip()
 
 
 def _job_rows(job: EffectiveJob, checkpoints: list[Checkpoint]) -> Iterator[tuple[int, str, Origin | None]]:

@@ -1,0 +1,115 @@
+from __future__ import annotations
+
+from typing import Any
+
+from webhook.effective.strategic_merge import merge_list, merge_map, merge_pod
+
+
+def names(items: Any) -> list[str]:
+    return [item["name"] for item in items]
+
+
+def merged(base: list[str], patch: list[str]) -> list[str]:
+    return names(merge_list([{"name": name} for name in base], [{"name": name} for name in patch], "name", merge_map))
+
+
+def test_new_items_stand_before_those_that_only_the_runtime_has() -> None:
+    assert merged(["a", "b"], ["x", "y"]) == ["x", "y", "a", "b"]
+
+
+def test_a_known_item_keeps_its_place_and_draws_new_ones_with_it() -> None:
+    assert merged(["a", "b", "c"], ["b"]) == ["a", "b", "c"]
+    assert merged(["a", "b", "c"], ["x", "b", "y"]) == ["x", "a", "b", "y", "c"]
+    assert merged(["a", "b", "c"], ["b", "x"]) == ["a", "b", "x", "c"]
+
+
+def test_an_override_can_reorder() -> None:
+    assert merged(["a", "b", "c"], ["c", "a"]) == ["b", "c", "a"]
+
+
+def test_a_list_that_was_not_there_is_taken_as_it_is() -> None:
+    assert merged([], ["b", "a"]) == ["b", "a"]
+
+
+def test_duplicates_in_the_runtime_move_together() -> None:
+    base = [{"name": "a", "v": 1}, {"name": "b"}, {"name": "a", "v": 2}]
+    assert merge_list(base, [{"name": "a", "w": 3}], "name", merge_map) == [
+        {"name": "a", "v": 1, "w": 3},
+        {"name": "a", "v": 2},
+        {"name": "b"},
+    ]
+
+
+def test_a_volume_of_a_known_name_keeps_its_source_beside_the_new_one() -> None:
+    pod = {"volumes": [{"name": "ckpt", "emptyDir": {"sizeLimit": "1Gi"}}]}
+    patch = {"volumes": [{"name": "ckpt", "persistentVolumeClaim": {"claimName": "a"}}]}
+    assert merge_pod(pod, patch)["volumes"] == [
+        {"name": "ckpt", "emptyDir": {"sizeLimit": "1Gi"}, "persistentVolumeClaim": {"claimName": "a"}}
+    ]
+
+
+def test_the_same_source_merges_field_by_field() -> None:
+    pod = {"volumes": [{"name": "c", "persistentVolumeClaim": {"claimName": "a", "readOnly": True}}]}
+    patch = {"volumes": [{"name": "c", "persistentVolumeClaim": {"claimName": "b", "readOnly": False}}]}
+    # A false readOnly is left out of Trainer's patch, so the runtime's true stands.
+    assert merge_pod(pod, patch)["volumes"] == [
+        {"name": "c", "persistentVolumeClaim": {"claimName": "b", "readOnly": True}}
+    ]
+
+
+def test_a_pointer_field_can_be_set_to_its_zero_value() -> None:
+    pod = {"volumes": [{"name": "c", "csi": {"driver": "d", "readOnly": True}}]}
+    patch = {"volumes": [{"name": "c", "csi": {"driver": "d", "readOnly": False}}]}
+    assert merge_pod(pod, patch)["volumes"][0]["csi"]["readOnly"] is False
+
+
+def test_mounts_merge_by_path_as_written() -> None:
+    pod = {"containers": [{"name": "node", "volumeMounts": [{"name": "a", "mountPath": "/ckpt", "subPath": "x"}]}]}
+    patch = {
+        "containers": [
+            {
+                "name": "node",
+                "volumeMounts": [{"name": "b", "mountPath": "/ckpt"}, {"name": "b", "mountPath": "/ckpt/"}],
+            }
+        ]
+    }
+    assert merge_pod(pod, patch)["containers"][0]["volumeMounts"] == [
+        {"name": "b", "mountPath": "/ckpt", "subPath": "x"},
+        {"name": "b", "mountPath": "/ckpt/"},
+    ]
+
+
+def test_an_empty_value_leaves_the_runtimes_standing() -> None:
+    pod = {"containers": [{"name": "sync", "env": [{"name": "A", "value": "1"}]}]}
+    patch = {"containers": [{"name": "sync", "env": [{"name": "A", "value": ""}]}]}
+    assert merge_pod(pod, patch)["containers"][0]["env"] == [{"name": "A", "value": "1"}]
+
+
+def test_a_value_over_a_source_keeps_both() -> None:
+    source = {"secretKeyRef": {"name": "s", "key": "k"}}
+    pod = {"containers": [{"name": "sync", "env": [{"name": "A", "valueFrom": source}]}]}
+    patch = {"containers": [{"name": "sync", "env": [{"name": "A", "value": "1"}]}]}
+    assert merge_pod(pod, patch)["containers"][0]["env"] == [{"name": "A", "valueFrom": source, "value": "1"}]
+
+
+def test_tolerations_are_replaced_and_selectors_merge() -> None:
+    pod = {"tolerations": [{"key": "a"}], "nodeSelector": {"a": "1", "b": "1"}}
+    patch = {"tolerations": [{"key": "b"}], "nodeSelector": {"b": "2", "c": "2"}}
+    assert merge_pod(pod, patch) == {
+        "tolerations": [{"key": "b"}],
+        "nodeSelector": {"a": "1", "b": "2", "c": "2"},
+    }
+
+
+def test_directives_and_nulls_are_pruned_before_the_merge() -> None:
+    pod = {"volumes": [{"name": "c", "emptyDir": {"medium": "Memory"}}]}
+    for directive in ({"$patch": "delete"}, {"$retainKeys": ["name"]}, {"emptyDir": None}):
+        assert merge_pod(pod, {"volumes": [{"name": "c", **directive}]}) == pod
+
+
+def test_neither_side_changes_and_what_did_not_change_is_shared() -> None:
+    pod = {"volumes": [{"name": "a", "emptyDir": {}}], "containers": [{"name": "node", "env": [{"name": "A"}]}]}
+    before = repr(pod)
+    out = merge_pod(pod, {"volumes": [{"name": "b", "emptyDir": {}}]})
+    assert repr(pod) == before
+    assert out["containers"] is pod["containers"]
