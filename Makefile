@@ -6,7 +6,7 @@ STAMP := $(VENV)/.stamp
 # Two cores are what CI has; xdist spreads the slow tests over what is there.
 JOBS ?= auto
 
-.PHONY: setup demo check unit e2e test golden bench cluster controlplane lock clean
+.PHONY: setup demo check unit e2e test golden docs bench cluster controlplane lock clean
 
 setup: $(STAMP)
 
@@ -15,6 +15,7 @@ $(STAMP): pyproject.toml requirements.lock
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet --require-hashes -r requirements.lock
 	$(BIN)/python -m pip install --quiet --no-deps --editable .
+	$(BIN)/python -m compileall -q webhook
 	touch $(STAMP)
 
 demo: $(STAMP)
@@ -31,13 +32,16 @@ unit: $(STAMP)
 	$(BIN)/python -m pytest -n $(JOBS) --ignore tests/e2e
 
 golden: $(STAMP)
-	UPDATE_GOLDEN=1 $(BIN)/python -m pytest tests/rules tests/jobs
+	UPDATE_GOLDEN=1 $(BIN)/python -m pytest tests/rules tests/cli/test_readme.py
+
+docs: $(STAMP)
+	$(BIN)/python -m webhook.reports.catalogue docs/rules.md README.md
 
 controlplane: $(STAMP)
 	$(BIN)/python -m tests.e2e.controlplane build
 
 e2e: controlplane
-	$(BIN)/python -m pytest -n 2 --dist loadgroup tests/e2e
+	$(BIN)/python -m pytest -n 2 tests/e2e
 
 test: check e2e
 
