@@ -27,7 +27,7 @@ from webhook.model.cluster import ClusterView, Runtime
 from webhook.model.default import Context, Default
 from webhook.model.draft import Draft
 from webhook.model.finding import Judged, Origin, Severity
-from webhook.model.injected import Added, AddedToJob, AddedToRuntime, read_added_to_runtime, record
+from webhook.model.injected import Added, AddedToJob, AddedToRuntime, read_added, read_added_to_runtime, record
 from webhook.model.names import MULTIKUEUE, RUNTIME_KINDS
 from webhook.model.pod import EffectiveJob, EffectiveSet, Raw, Storage
 from webhook.model.policy import Policy
@@ -69,6 +69,8 @@ def default(request: Request, cluster: ClusterView, policy: Policy, release: Rel
             context.findings.append(_fault(request, "effective", error))
     elif request.kind in RUNTIME_KINDS:
         context.build = _builder(request, release)
+    elif request.operation == "UPDATE":
+        context.recorded = read_added(request.old, request.object)
     for one in defaults:
         mark = draft.mark()
         try:
@@ -121,19 +123,28 @@ def _look(context: Context) -> None:
         release.at_least(Release.V2_3) or bool(spec.get("suspend"))
     )
     effective = build_trainer_pods(request.object, runtime, release)
+    namespace, cluster, policy, elsewhere = request.namespace, context.cluster, context.policy, context.claims_elsewhere
+    made = effective.template if effective.jobset_spec.get("volumeClaimPolicies") else None
 
     def storage_of(volume: Raw | None, mount: Raw | None) -> Storage:
-        template = effective.template(str(mount.get("name"))) if mount is not None else None
-        return classify(
-            volume, mount, template, request.namespace, context.cluster, context.policy, context.claims_elsewhere
-        )
+        template = made(str(mount.get("name"))) if made is not None and mount is not None else None
+        return classify(volume, mount, template, namespace, cluster, policy, elsewhere)
 
     def classify_here(job: EffectiveJob, container: Raw, mount: Raw | None, volume: Raw | None) -> Storage:
         return storage_of(volume, mount)
 
     context.runtime = runtime
     context.storage_of = storage_of
-    context.checkpoints = find_checkpoints(effective, context.policy.directory.variables, classify_here)
+    context.checkpoints = find_checkpoints(effective, policy.directory.variables, classify_here)
+    trained: list[tuple[EffectiveJob, Raw]] = []
+    for job in effective.jobs:
+        if job.trains:
+            containers = job.training_containers()
+            if not containers:
+                break
+            trained.extend([(job, container) for container in containers])
+    else:
+        context.trained = trained or None
     context.effective = effective
 
 
@@ -147,8 +158,8 @@ def _builder(request: Request, release: Release) -> Any:
 def _record(draft: Draft, context: Context) -> None:
     """What was added now, together with what the record had (a runtime gets more by UPDATE)."""
     if context.request.kind == "TrainJob":
-        if context.added != Added():
-            record(draft, context.added)
+        if context.added_env or context.added_volumes:
+            record(draft, Added(context.added_env, context.added_mounts, context.targets, context.added_volumes))
         return
     if context.max_restarts_added is None and not context.added_to_jobs:
         return

@@ -14,7 +14,7 @@ from typing import Any, Final
 from webhook.model.default import Context, Default
 from webhook.model.draft import Draft
 from webhook.model.entries import Pod, find, mounted_elsewhere, pods_of
-from webhook.model.injected import Added, read_added
+from webhook.model.injected import Added
 from webhook.model.names import INJECTED, MANAGER
 from webhook.model.pod import Raw
 
@@ -32,7 +32,7 @@ def apply(draft: Draft, context: Context) -> bool:
     if draft.get(RECORD) is None and isinstance(text := old.get(RECORD), str):
         draft.set(RECORD, text)
     _entry(draft, old)
-    added = read_added(context.request.old, context.request.object)
+    added = context.recorded
     if added is not None:
         _env(draft, old, added)
         for field in ("podSpecOverrides", "podTemplateOverrides"):

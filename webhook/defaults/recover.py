@@ -13,7 +13,7 @@ from typing import Final
 from webhook.model.default import Context, Default
 from webhook.model.draft import Draft
 from webhook.model.entries import find, mounted_elsewhere, place, pods_of
-from webhook.model.injected import Added, read_added
+from webhook.model.injected import Added
 from webhook.model.release import Release
 
 ENV: Final = ("spec", "trainer", "env")
@@ -21,7 +21,7 @@ ENV: Final = ("spec", "trainer", "env")
 
 def apply(draft: Draft, context: Context) -> bool:
     """See above."""
-    added = read_added(context.request.old, context.request.object)
+    added = context.recorded
     if added is None or context.request.old is None:
         return False
     old = Draft(context.request.old)

@@ -9,9 +9,10 @@ from msgspec import Struct
 
 from webhook.model.cluster import ClusterView, Runtime
 from webhook.model.draft import Draft
+from webhook.model.entries import Target
 from webhook.model.finding import Judged
 from webhook.model.injected import Added, AddedToJob
-from webhook.model.pod import Checkpoint, EffectiveSet, Raw, Storage
+from webhook.model.pod import Checkpoint, EffectiveJob, EffectiveSet, Raw, Storage
 from webhook.model.policy import Policy
 from webhook.model.release import Release
 from webhook.model.request import Request
@@ -20,14 +21,16 @@ from webhook.model.request import Request
 class Context:
     """What the defaults of one request see, and what they tell each other and the one who called.
 
-    ``runtime``, ``effective`` and ``checkpoints`` are those of a TrainJob as submitted; without a runtime they are
-    None, None and empty. ``storage_of`` judges a volume as one of its containers would mount it. ``build`` gives the
-    pods of a runtime as the draft has it.
+    ``runtime``, ``effective``, ``checkpoints`` and ``trained`` are those of a TrainJob as submitted; without a runtime
+    they are None, None, empty and None. ``storage_of`` judges a volume as one of its containers would mount it.
+    ``build`` gives the pods of a runtime as the draft has it.
     """
 
     __slots__ = (
-        "added",
+        "added_env",
+        "added_mounts",
         "added_to_jobs",
+        "added_volumes",
         "build",
         "checkpoints",
         "claims_elsewhere",
@@ -37,10 +40,13 @@ class Context:
         "max_restarts_added",
         "path",
         "policy",
+        "recorded",
         "release",
         "request",
         "runtime",
         "storage_of",
+        "targets",
+        "trained",
     )
 
     def __init__(self, request: Request, cluster: ClusterView, policy: Policy, release: Release) -> None:
@@ -51,14 +57,21 @@ class Context:
         self.runtime: Runtime | None = None
         self.effective: EffectiveSet | None = None
         self.checkpoints: tuple[Checkpoint, ...] = ()
+        self.trained: list[tuple[EffectiveJob, Raw]] | None = None
+        """Every container that trains, with its job; None where a job that trains leaves open which one it is."""
         self.claims_elsewhere = False
         self.storage_of: Callable[[Raw | None, Raw | None], Storage] = _nothing
         self.build: Callable[[Mapping[str, Any]], EffectiveSet] = _nothing
         self.findings: list[Judged] = []
         self.path: str | None = None
         """Where the default for volumes has mounted the claim, with no directory declared."""
-        self.added: Added = Added()
-        """What has been added to the TrainJob."""
+        self.added_env: tuple[dict[str, Any], ...] = ()
+        self.added_volumes: tuple[dict[str, Any], ...] = ()
+        self.added_mounts: tuple[dict[str, Any], ...] = ()
+        self.targets: dict[str, Target] = {}
+        """With the three above: what has been added to the TrainJob."""
+        self.recorded: Added | None = None
+        """On UPDATE of a TrainJob: what its record says was added before."""
         self.added_to_jobs: dict[str, AddedToJob] = {}
         """What has been added to the runtime, by replicatedJob."""
         self.max_restarts_added: int | None = None
