@@ -31,12 +31,15 @@ def apply(draft: Draft, context: Context) -> bool:
     edits = len(draft.patch)
     if draft.get(RECORD) is None and isinstance(text := old.get(RECORD), str):
         draft.set(RECORD, text)
-    _entry(draft, old)
+    # Most UPDATEs leave these lists alone, and comparing them is quick.
+    if old.get(ENTRIES) != draft.get(ENTRIES):
+        _entry(draft, old)
     added = context.recorded
     if added is not None:
-        _env(draft, old, added)
+        if old.get(ENV) != draft.get(ENV):
+            _env(draft, old, added)
         for field in ("podSpecOverrides", "podTemplateOverrides"):
-            if old.get(("spec", field)):
+            if old.get(("spec", field)) != draft.get(("spec", field)):
                 _overrides(draft, old, field, added)
     return len(draft.patch) > edits
 
@@ -74,7 +77,7 @@ def _env(draft: Draft, old: Draft, added: Added) -> None:
 
 def _overrides(draft: Draft, old: Draft, field: str, added: Added) -> None:
     """2.0 and 2.1: an entry may be ours as a whole, or hold ours beside the user's."""
-    spec = old.get(("spec",))
+    spec = old.get(("spec",)) or {}
     for index, before in enumerate(pods_of(spec, field)):
         volumes = [(at, volume) for at, volume in _items(before.raw, "volumes") if volume in added.volumes]
         mounts = [
