@@ -124,7 +124,7 @@ def build_subject(request: Request, cluster: ClusterView, policy: Policy, releas
 
         def classify_here(job: EffectiveJob, container: Raw, mount: Raw | None, volume: Raw | None) -> Storage:
             made = template(str(mount.get("name"))) if template is not None and mount is not None else None
-            return classify(volume, mount, made, request.namespace, cluster, policy, claims_elsewhere)
+            return classify(volume, mount, made, request.namespace, cluster, policy, claims_elsewhere, request.name)
 
         checkpoints = find_checkpoints(effective, policy.directory.variables, classify_here)
 
