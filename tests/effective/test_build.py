@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -399,3 +400,29 @@ def test_a_multikueue_job_is_built_and_marked_in_2_3() -> None:
     assert pods(runtime(job()), run, Release.V2_3).elsewhere
     assert not pods(runtime(job()), run, Release.V2_2).elsewhere
     assert pods(runtime(job()), run, Release.V2_3).jobs
+
+
+def test_cost_grows_with_the_input_alone() -> None:
+    def seconds(count: int) -> float:
+        pod = {"volumes": [{"name": f"v{index}", "emptyDir": {}} for index in range(count)]}
+        many: Any = {"podTemplateOverrides": [{"targetJobs": [{"name": "node"}], "spec": pod} for _ in range(3)]}
+        many["trainer"] = {"env": [{"name": f"E{index}", "value": "$(E0)"} for index in range(count)]}
+        rt = runtime(job(pod={"containers": [{"name": "node"}], **pod}), policy=TORCH)
+        start = time.perf_counter()
+        pods(rt, trainjob(**many), Release.V2_1)
+        return time.perf_counter() - start
+
+    seconds(100)
+    assert min(seconds(20_000) for _ in range(3)) < 40 * min(seconds(2_000) for _ in range(3))
+
+
+def test_an_absurd_number_of_overrides_is_not_followed() -> None:
+    entries = [
+        {"targetJobs": [{"name": "node"}], "spec": {"volumes": [{"name": f"v{index}", "emptyDir": {}}]}}
+        for index in range(20_000)
+    ]
+    start = time.perf_counter()
+    assert pods(runtime(job()), trainjob(podTemplateOverrides=entries), Release.V2_1).jobs == ()
+    assert time.perf_counter() - start < 2
+    few = trainjob(podTemplateOverrides=entries[:64])
+    assert len(only(pods(runtime(job()), few, Release.V2_1)).pod["volumes"]) == 64

@@ -12,7 +12,7 @@ from webhook.effective import build_trainer_pods, find_checkpoints
 from webhook.model.cluster import Runtime
 from webhook.model.pod import EffectiveJob, Raw, Storage, StorageKind
 from webhook.model.release import Release
-from webhook.reports.pods import pods_result, render_pods
+from webhook.reports.pods import origins, pods_result, render_pods, stored_pod
 
 LABEL = "trainer.kubeflow.org/trainjob-ancestor-step"
 NAMES = st.sampled_from(["node", "launcher", "a", "ckpt", "model-initializer", "dataset-initializer", "", "é$(A)"])
@@ -160,3 +160,21 @@ def test_any_well_typed_pair_is_built_and_left_alone(run: Any, raw: Any, release
     assert (run, raw) == before
     again = build_trainer_pods(run, runtime, release)
     assert pods_result("TrainJob", "team", "run", again) == result
+
+
+@settings(max_examples=100, deadline=None)
+@given(run=TRAINJOBS, raw=RUNTIMES, release=st.sampled_from(list(Release)))
+def test_the_report_tells_the_origins_that_findings_tell(run: Any, raw: Any, release: Release) -> None:
+    effective = build_trainer_pods(run, Runtime("TrainingRuntime", "team", "rt", raw, {}), release)
+    for job in effective.jobs:
+        pod = stored_pod(job)
+        told = origins(job, pod)
+        for index, volume in enumerate(pod["volumes"]):
+            if volume.get("name"):
+                assert told[f"/volumes/{index}"] == job.volume_origin(volume["name"])
+        for kind in ("containers", "initContainers"):
+            for index, container in enumerate(pod[kind]):
+                for place, variable in enumerate(container.get("env") or ()):
+                    if container.get("name") and variable.get("name"):
+                        wanted = job.env_origin(container["name"], variable["name"])
+                        assert told[f"/{kind}/{index}/env/{place}"].object == wanted.object

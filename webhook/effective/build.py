@@ -43,6 +43,11 @@ from webhook.model.names import ANCESTOR_LABEL, TRAINER_STEP
 from webhook.model.pod import EMPTY, TRAINER, EffectiveJob, EffectiveSet, Layer, Raw
 from webhook.model.release import Release
 
+MOST_OVERRIDES: Final = 64
+"""Overrides of one job that are merged; each costs as much as the pod is large. Beyond, nothing is told of the pods.
+
+The CRD takes 16 from 2.2 on, Trainer 2.0 one for a job; only 2.1 would follow more.
+"""
 _OWN_CONTROLLER: Final = "trainer.kubeflow.org/trainjob-controller"
 
 
@@ -85,10 +90,15 @@ def _jobs(prepared: Prepared, spec: Raw, name: str) -> tuple[EffectiveJob, ...]:
     overrides: dict[str, list[Override]] = {}
     if spec.get(prepared.release.override_field):
         overrides = overrides_of(spec, label, prepared.release)
+        relabels = False
         for entries in overrides.values():
+            if len(entries) > MOST_OVERRIDES:
+                raise UnbuildableError("more overrides of one job than are followed")
             for entry in entries:
                 if entry.labels:
-                    shape = _relabelled(prepared, overrides)
+                    relabels = True
+        if relabels:
+            shape = _relabelled(prepared, overrides)
     trainer = spec.get("trainer")
     counts = _pods(prepared, shape, trainer)
     plan = _Plan(prepared, shape, spec, trainer, label, name, counts)

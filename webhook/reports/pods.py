@@ -224,26 +224,55 @@ def canonical_quantity(value: Any) -> Any:
 def origins(job: EffectiveJob, pod: Raw) -> dict[str, Origin]:
     """Where each part of ``pod`` (as ``stored_pod`` gives it) was written, by JSON pointer into it."""
     found: dict[str, Origin] = {}
+    volumes: dict[str, Origin] = {}
+    for layer in job.layers:
+        for index, volume in enumerate(layer.pod.get("volumes") or ()):
+            name = volume.get("name") or ""
+            volumes[name] = layer.at(f"volumes[{index}]", short=f"volume {name}")
     for index, volume in enumerate(pod["volumes"]):
-        found[f"/volumes/{index}"] = job.volume_origin(volume.get("name") or "")
+        name = volume.get("name") or ""
+        found[f"/volumes/{index}"] = volumes.get(name) or job.volume_origin(name)
     for kind in ("initContainers", "containers"):
         for index, container in enumerate(pod[kind]):
             name = container.get("name") or ""
             at = f"/{kind}/{index}"
             found[at] = job.container_origin(name)
+            env, mounts = _written_in(job, name)
             for field, value in container.items():
                 if field == "env":
                     for place, variable in enumerate(value):
-                        found[f"{at}/env/{place}"] = job.env_origin(name, variable.get("name") or "")
+                        word = variable.get("name") or ""
+                        found[f"{at}/env/{place}"] = env.get(word) or job.env_origin(name, word)
                 elif field == "volumeMounts":
                     for place, mount in enumerate(value):
-                        found[f"{at}/volumeMounts/{place}"] = job.mount_origin(name, mount.get("mountPath") or "")
+                        path = mount.get("mountPath") or ""
+                        found[f"{at}/volumeMounts/{place}"] = mounts.get(path) or job.mount_origin(name, path)
                 elif field != "name":
                     found[f"{at}/{_escaped(field)}"] = job.container_field_origin(name, field)
     for field in pod:
         if field not in ("volumes", "initContainers", "containers"):
             found[f"/{_escaped(field)}"] = field_origin(job, field)
     return found
+
+
+def _written_in(job: EffectiveJob, container: str) -> tuple[dict[str, Origin], dict[str, Origin]]:
+    """Variables and mounts of a container with the places where they were written last, in one pass over the texts."""
+    env: dict[str, Origin] = {}
+    mounts: dict[str, Origin] = {}
+    for layer in job.layers:
+        for kind in ("containers", "initContainers"):
+            for index, raw in enumerate(layer.pod.get(kind) or ()):
+                if raw.get("name") != container:
+                    continue
+                at = "" if layer.is_trainer else f"{kind}[{index}]."
+                for place, variable in enumerate(raw.get("env") or ()):
+                    name = variable.get("name") or ""
+                    env[name] = layer.at(f"{at}env[{place}]", short=f"env {name}")
+                for place, mount in enumerate(raw.get("volumeMounts") or ()):
+                    path = mount.get("mountPath") or ""
+                    short = f"container {container} mount {path}"
+                    mounts[path] = layer.at(f"{at}volumeMounts[{place}]", short=short)
+    return env, mounts
 
 
 def field_origin(job: EffectiveJob, field: str) -> Origin:
