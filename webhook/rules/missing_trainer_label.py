@@ -62,7 +62,7 @@ def check(subject: Subject) -> Iterator[Finding]:
     if dropped:
         yield Finding(
             Origin(subject.label, "spec.trainer", "spec.trainer"),
-            f"{', '.join(dropped)} of spec.trainer {'is' if len(dropped) == 1 else 'are'} dropped, since {lacks}",
+            f"Trainer drops {', '.join(dropped)} of spec.trainer: {lacks}",
             _fix(subject, job, path),
             job=job.name,
             subject="label",

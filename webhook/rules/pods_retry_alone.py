@@ -56,12 +56,14 @@ _WEDGED: Final = "Trainer 2.0 to 2.2 never resumes those"
 
 def _finding(subject: Subject, job: EffectiveJob) -> Finding:
     origin = job.job_origin
-    told = f"backoffLimit {job.backoff_limit}"
+    told, fix = f"backoffLimit {job.backoff_limit}", "backoffLimit: 0"
     if not job.explicit_backoff_limit:
         told = f"no backoffLimit, so {job.backoff_limit} by default"
-    fix = "backoffLimit: 0"
+    if (per_index := job.spec.get("backoffLimitPerIndex")) is not None:
+        told = f"backoffLimitPerIndex {per_index}"
+        fix = "backoffLimit: 0\n# and without backoffLimitPerIndex"
     if subject.is_trainjob and not subject.release.at_least(Release.V2_3):
-        fix += f"  # in {origin.object}, when none of its runs is unfinished: {_WEDGED}"
+        fix += f"\n# in {origin.object}, when none of its runs is unfinished: {_WEDGED}"
     return Finding(
         Origin(origin.object, f"{origin.field}.backoffLimit", f"{origin.short} backoffLimit".strip()),
         f'job "{job.name}" with {job.pods} pods has {told}',

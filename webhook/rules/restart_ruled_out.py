@@ -64,7 +64,7 @@ def _pod_rules(effective: EffectiveSet, job: EffectiveJob) -> Iterator[Finding]:
         field = f"podFailurePolicy.rules[{index}]"
         yield Finding(
             Origin(job.job_origin.object, f"{job.job_origin.field}.{field}", f"job {job.name} {field}"),
-            f'{cause} fails job "{job.name}" at once{ended}',
+            f'job "{job.name}" fails at once on {cause}{ended}',
             "action: Count" if not answer else f"# in failurePolicy.rules[{answer[0]}]:\naction: RestartJobSet",
             job=job.name,
             subject=f"podFailurePolicy {index}",

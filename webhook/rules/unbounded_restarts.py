@@ -27,13 +27,15 @@ def check(subject: Subject) -> Iterator[Finding]:
     if effective is None or (policy := effective.failure_policy) is None:
         return
     ceiling = subject.policy.limits.max_restarts
+    stored = subject.is_trainjob or subject.request.operation == "UPDATE"
+    anew = "\n# failurePolicy cannot be changed in place: delete the runtime and create it anew" if stored else ""
     path = "spec.template.spec.failurePolicy"
     count = policy.get("maxRestarts") or 0
     if count > ceiling:
         yield Finding(
             Origin(effective.runtime_label, f"{path}.maxRestarts", "failurePolicy.maxRestarts"),
             f"maxRestarts is {count}, and the policy's ceiling is {ceiling}",
-            f"failurePolicy:\n  maxRestarts: {ceiling}",
+            f"failurePolicy:\n  maxRestarts: {ceiling}{anew}",
             subject="maxRestarts",
         )
     if not policy.get("rules"):
@@ -44,7 +46,7 @@ def check(subject: Subject) -> Iterator[Finding]:
             yield Finding(
                 Origin(effective.runtime_label, f"{path}.rules[{index}].action", f"failurePolicy.rules[{index}]"),
                 f'rule "{rule.get("name") or index}" restarts job "{job.name}" after any failure without counting',
-                "action: RestartJobSet",
+                f"action: RestartJobSet{anew}",
                 job=job.name,
                 subject="rules",
             )

@@ -69,6 +69,9 @@ def _job(
         f"name: {known[0]}",
         job=name,
         subject="job",
+        why=None
+        if subject.release is Release.V2_3
+        else "Trainer refuses the TrainJob, and does not say which jobs there are",
     )
 
 
@@ -98,7 +101,10 @@ def _container(at: Origin, job: str, kind: str, name: str, own: Raw) -> Finding:
     else:
         known = nearest(name, [str(container.get("name")) for container in own.get(kind) or ()])
         problem = f'job "{job}" of the runtime has no {kind[:-1]} "{name}", it has {_listed(known)}'
-        fix = f"name: {known[0] if known else 'node'}"
+        if known:
+            fix = f"name: {known[0]}"
+        else:
+            fix = f"{kind}:  # in the runtime's job {job}: an override cannot bring an image\n- name: {name}\n  image: <image>"
     return Finding(at, problem, fix, job=job, container=name, subject=kind)
 
 

@@ -56,7 +56,8 @@ def _finding(subject: Subject, job: EffectiveJob, volume: Raw, sources: list[str
     told = " and ".join(f"{source} ({written.get(source, 'Trainer')})" for source in sources)
     last = next((source for source in reversed(sources) if written.get(source) == subject.label), sources[-1])
     if subject.is_trainjob and len(set(written.values())) > 1:
-        fix = override_yaml(subject.release, subject.spec, job.name, _renamed(job, name, last, volume[last]))
+        renamed = _renamed(job, name, last, volume[last])
+        fix = f'# instead of volume "{name}"\n{override_yaml(subject.release, subject.spec, job.name, renamed)}'
     else:
         keep = "persistentVolumeClaim" if "persistentVolumeClaim" in sources else last
         fix = f"- name: {name}\n  {keep}: <as it is>  # and without {', '.join(s for s in sources if s != keep)}"

@@ -68,7 +68,7 @@ def _trainjob(subject: Subject) -> Iterator[Finding]:
     name, namespace = subject.request.name, subject.namespace
     yield Finding(
         _origin(subject, before),
-        f"the UPDATE changes {told} of the pods of a {state} TrainJob, which JobSet refuses",
+        f"JobSet refuses the change of {told} in a {state} TrainJob",
         f"kubectl delete trainjob {name} -n {namespace} --wait\n"
         f"kubectl create -n {namespace} -f <this file>  # a new JobSet takes the change, and the run resumes",
         subject="template",
@@ -165,7 +165,7 @@ def _runtime(subject: Subject) -> Iterator[Finding]:
     if isinstance(runs, Gap):
         yield Finding(
             where,
-            f"the UPDATE changes {told}, and whether a TrainJob of the runtime is unfinished is not known",
+            f"the change of {told} reaches every unfinished TrainJob of the runtime, and those are not known",
             fix,
             at_most=Severity.AUDIT,
             subject="runtime",
@@ -174,7 +174,7 @@ def _runtime(subject: Subject) -> Iterator[Finding]:
         return
     yield Finding(
         where,
-        f"the UPDATE changes {told} under {_listed(runs)}",
+        f"the change of {told} reaches {_listed(runs)}",
         fix,
         at_most=Severity.WARN,
         subject="runtime",

@@ -137,7 +137,7 @@ def refused_containers(
 def _refused_name(job: EffectiveJob, kind: str, name: str, twice: bool) -> Refusal:
     return Refusal(
         JOB_API,
-        job.container_origin(name),
+        job.pod_origin(kind) if twice else job.container_origin(name),
         f'job "{job.name}" has two containers named "{name}"'
         if twice
         else f'container name "{name}" of job "{job.name}" is no DNS label',

@@ -8,7 +8,7 @@ from webhook.model.finding import Origin
 
 
 class Refusal(Struct, frozen=True):
-    """One reason. ``by`` is who refuses: ``JobSet`` or ``Job API``; the other fields are those of a finding.
+    """One reason. ``by`` is who refuses: ``JobSet`` or ``the Job API``; the other fields are those of a finding.
 
     ``mendable`` says that a TrainJob can still mend it, so that a runtime alone is not at fault. ``unsure`` says that
     it depends on something that admission cannot see (a feature gate), so that it is no reason to deny.
@@ -25,7 +25,7 @@ class Refusal(Struct, frozen=True):
     unsure: bool = False
 
 
-JOB_API = "Job API"
+JOB_API = "the Job API"
 JOBSET = "JobSet"
 
 
