@@ -108,6 +108,8 @@ def serve(arguments: object) -> int:
         return 2
     try:
         server.run()
+    except SystemExit:  # uvicorn's way to say that it cannot listen; it has logged why
+        return 1
     finally:
         close()
     return 1 if server.failed or not server.started else 0

@@ -22,9 +22,7 @@ BODY = json.dumps(review()).encode()
 
 @contextmanager
 def process(**flags: object) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     command = [sys.executable, "-m", "tests.server.serve_fake", f"listen=127.0.0.1:{port}", "insecure_http=true"]
     command += [f"{name}={value}" for name, value in flags.items()]
     child = subprocess.Popen(
@@ -40,6 +38,13 @@ def process(**flags: object) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
     finally:
         child.kill()
         child.communicate()
+
+
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port: int = free.getsockname()[1]
+        return port
 
 
 def ready(port: int) -> int:
