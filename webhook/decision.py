@@ -29,6 +29,9 @@ EXEMPT: Final = "exempt"
 
 _MODES: Final = frozenset({"enforce", "warn", "audit", "off"})
 _WEIGHT: Final = {Severity.DENY: 0, Severity.WARN: 1, Severity.AUDIT: 2}
+# Unpacked once: over some fifty rules a decision, attribute look-ups are what costs.
+_CHECKS: Final = tuple((order, rule, rule.check) for order, rule in enumerate(RULES))
+_RUNTIME_CHECKS: Final = tuple(entry for entry in _CHECKS if entry[1].on_runtime is not None)
 _SETTING: Final = {"deny": Severity.DENY, "warn": Severity.WARN, "audit": Severity.AUDIT}
 
 
@@ -73,9 +76,9 @@ def review_object(request: Request, cluster: ClusterView, policy: Policy, releas
         broken.append("effective")
         judged.append((1, -1, _in_mode(_broken(request, "effective", error), mode)))
     if subject is not None:
-        for order, rule in enumerate(RULES):
+        for order, rule, check in _CHECKS if subject.is_trainjob else _RUNTIME_CHECKS:
             try:
-                for finding in _findings(rule, subject):
+                for finding in check(subject):
                     severity = _severity(rule, finding, subject, mode)
                     if severity is not None:
                         judged.append((_WEIGHT[severity], order, _judge(rule, finding, severity)))
@@ -172,12 +175,6 @@ def _runtime_of(request: Request, spec: Raw, cluster: ClusterView, release: Rele
             return kept
     ref = spec.get("runtimeRef") or {}
     return cluster.runtime(ref.get("kind") or "ClusterTrainingRuntime", request.namespace, ref.get("name") or "")
-
-
-def _findings(rule: Rule, subject: Subject) -> list[Finding]:
-    if subject.is_trainjob or rule.on_runtime is not None:
-        return list(rule.check(subject))
-    return []
 
 
 def _severity(rule: Rule, finding: Finding, subject: Subject, mode: str) -> Severity | None:
