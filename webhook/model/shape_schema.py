@@ -91,22 +91,50 @@ class Resources(Shape):
     claims: list[Anything] | None = None
 
 
+class Capabilities(Shape):
+    add: list[str] | None = None
+    drop: list[str] | None = None
+
+
 class SecurityContext(Shape):
     run_as_user: Int64 | None = None
     run_as_group: Int64 | None = None
     run_as_non_root: bool | None = None
     read_only_root_filesystem: bool | None = None
     privileged: bool | None = None
+    allow_privilege_escalation: bool | None = None
+    capabilities: Capabilities | None = None
     fs_group: Int64 | None = None
     fs_group_change_policy: str | None = None
     supplemental_groups: list[Int64] | None = None
 
 
+class Exec(Shape):
+    command: list[str] | None = None
+
+
 class Handler(Shape):
-    exec: Anything | None = None
+    exec: Exec | None = None
     http_get: Anything | None = None
     sleep: Anything | None = None
     tcp_socket: Anything | None = None
+
+
+class Probe(Handler):
+    grpc: Anything | None = None
+    initial_delay_seconds: Int32 | None = None
+    timeout_seconds: Int32 | None = None
+    period_seconds: Int32 | None = None
+    success_threshold: Int32 | None = None
+    failure_threshold: Int32 | None = None
+
+
+class Port(Shape):
+    name: str | None = None
+    container_port: Int32 | None = None
+    host_port: Int32 | None = None
+    host_ip: str | None = field(default=None, name="hostIP")
+    protocol: str | None = None
 
 
 class Lifecycle(Shape):
@@ -129,11 +157,12 @@ class Container(Shape):
     restart_policy: str | None = None
     security_context: SecurityContext | None = None
     lifecycle: Lifecycle | None = None
-    ports: list[Anything] | None = None
+    ports: list[Port] | None = None
     image_pull_policy: str | None = None
-    liveness_probe: Anything | None = None
-    readiness_probe: Anything | None = None
-    startup_probe: Anything | None = None
+    termination_message_policy: str | None = None
+    liveness_probe: Probe | None = None
+    readiness_probe: Probe | None = None
+    startup_probe: Probe | None = None
 
 
 class ClaimSpec(Shape):
@@ -166,8 +195,9 @@ class Ephemeral(Shape):
     volume_claim_template: ClaimTemplate | None = None
 
 
-class Projected(Shape):
-    sources: list[Anything] | None = None
+class Item(Shape):
+    key: str | None = None
+    path: str | None = None
 
 
 class Source(Shape):
@@ -176,7 +206,8 @@ class Source(Shape):
     name: str | None = None
     secret_name: str | None = None
     optional: bool | None = None
-    items: list[Anything] | None = None
+    items: list[Item] | None = None
+    default_mode: Int32 | None = None
     path: str | None = None
     type: str | None = None
     server: str | None = None
@@ -192,6 +223,17 @@ class Source(Shape):
     share_name: str | None = None
     endpoints: str | None = None
     monitors: list[str] | None = None
+
+
+class Projection(Shape):
+    config_map: Source | None = None
+    secret: Source | None = None
+    downward_api: Source | None = field(default=None, name="downwardAPI")
+
+
+class Projected(Shape):
+    sources: list[Projection] | None = None
+    default_mode: Int32 | None = None
 
 
 class Volume(Shape):
@@ -243,15 +285,44 @@ class NodeSelector(Shape):
     node_selector_terms: list[Term] | None = None
 
 
+class PreferredTerm(Shape):
+    weight: Int32 | None = None
+    preference: Term | None = None
+
+
 class NodeAffinity(Shape):
     required_during_scheduling_ignored_during_execution: NodeSelector | None = None
-    preferred_during_scheduling_ignored_during_execution: list[Anything] | None = None
+    preferred_during_scheduling_ignored_during_execution: list[PreferredTerm] | None = None
+
+
+class PodTerm(Shape):
+    topology_key: str | None = None
+
+
+class WeightedPodTerm(Shape):
+    weight: Int32 | None = None
+    pod_affinity_term: PodTerm | None = None
+
+
+class PodAffinity(Shape):
+    required_during_scheduling_ignored_during_execution: list[PodTerm] | None = None
+    preferred_during_scheduling_ignored_during_execution: list[WeightedPodTerm] | None = None
 
 
 class Affinity(Shape):
     node_affinity: NodeAffinity | None = None
-    pod_affinity: Anything | None = None
-    pod_anti_affinity: Anything | None = None
+    pod_affinity: PodAffinity | None = None
+    pod_anti_affinity: PodAffinity | None = None
+
+
+class Spread(Shape):
+    max_skew: Int32 | None = None
+    topology_key: str | None = None
+    when_unsatisfiable: str | None = None
+
+
+class DnsConfig(Shape):
+    nameservers: list[str] | None = None
 
 
 class Toleration(Shape):
@@ -279,8 +350,14 @@ class Pod(Shape):
     host_network: bool | None = None
     share_process_namespace: bool | None = None
     subdomain: str | None = None
+    hostname: str | None = None
     priority_class_name: str | None = None
-    topology_spread_constraints: list[Anything] | None = None
+    runtime_class_name: str | None = None
+    preemption_policy: str | None = None
+    dns_policy: str | None = None
+    dns_config: DnsConfig | None = None
+    ephemeral_containers: list[Anything] | None = None
+    topology_spread_constraints: list[Spread] | None = None
 
 
 class PodTemplate(Shape):
@@ -311,6 +388,15 @@ class PodFailurePolicy(Shape):
     rules: list[PodFailureRule] | None = None
 
 
+class SuccessRule(Shape):
+    succeeded_count: Int32 | None = None
+    succeeded_indexes: str | None = None
+
+
+class JobSuccessPolicy(Shape):
+    rules: list[SuccessRule] | None = None
+
+
 class Job(Shape):
     parallelism: Int32 | None = None
     completions: Int32 | None = None
@@ -324,7 +410,7 @@ class Job(Shape):
     managed_by: str | None = None
     suspend: bool | None = None
     pod_failure_policy: PodFailurePolicy | None = None
-    success_policy: Anything | None = None
+    success_policy: JobSuccessPolicy | None = None
     template: PodTemplate | None = None
 
 
@@ -375,12 +461,29 @@ class JobSetPart(Shape):
     replicated_jobs: list[ReplicatedJob] | None = None
 
 
+class SuccessPolicy(Shape):
+    operator: str | None = None
+    target_replicated_jobs: list[str] | None = None
+
+
+class StartupPolicy(Shape):
+    startup_policy_order: str | None = None
+
+
+class Network(Shape):
+    subdomain: str | None = None
+
+
+class Coordinator(Shape):
+    replicated_job: str | None = None
+
+
 class JobSet(JobSetPart):
     failure_policy: FailurePolicy | None = None
-    success_policy: Anything | None = None
-    startup_policy: Anything | None = None
-    network: Anything | None = None
-    coordinator: Anything | None = None
+    success_policy: SuccessPolicy | None = None
+    startup_policy: StartupPolicy | None = None
+    network: Network | None = None
+    coordinator: Coordinator | None = None
     managed_by: str | None = None
     suspend: bool | None = None
     ttl_seconds_after_finished: Int32 | None = None

@@ -104,7 +104,8 @@ def _container(at: Origin, job: str, kind: str, name: str, own: Raw) -> Finding:
         if known:
             fix = f"name: {known[0]}"
         else:
-            fix = f"{kind}:  # in the runtime's job {job}: an override cannot bring an image\n- name: {name}\n  image: <image>"
+            fix = f"# in job {job} of the runtime, since an override cannot bring an image:\n"
+            fix += f"{kind}:\n- name: {name}\n  image: <image>"
     return Finding(at, problem, fix, job=job, container=name, subject=kind)
 
 

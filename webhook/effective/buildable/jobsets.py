@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from webhook.effective.buildable.refusal import JOBSET, Refusal
+from webhook.effective.buildable.refusal import CLAIM_API, JOBSET, Refusal
 from webhook.effective.buildable.syntax import is_dns_1035_label, is_dns_label, is_dns_subdomain
+from webhook.effective.buildable.volumes import fault_of_claim
 from webhook.model.finding import Origin
 from webhook.model.nearest import nearest
 from webhook.model.pod import EMPTY, EffectiveSet, Raw
@@ -38,10 +39,9 @@ def refused_jobset(effective: EffectiveSet) -> Iterator[Refusal]:
         names.add(job.get("name") or "")
     if policy := spec.get("failurePolicy"):
         yield from _refused_failure_policy(effective, policy, names)
-    if targets := (spec.get("successPolicy") or EMPTY).get("targetReplicatedJobs"):
-        for name in targets:
-            if name not in names:
-                yield _jobset(effective, "successPolicy", *_unknown_job("successPolicy", name, names))
+    for name in (spec.get("successPolicy") or EMPTY).get("targetReplicatedJobs") or ():
+        if name not in names:
+            yield _jobset(effective, "successPolicy", *_unknown_job("successPolicy", name, names))
     if (subdomain := (spec.get("network") or EMPTY).get("subdomain")) and not is_dns_1035_label(subdomain):
         yield _jobset(
             effective,
@@ -234,6 +234,12 @@ def refused_templates(effective: EffectiveSet) -> Iterator[Refusal]:
                     f"metadata:\n  name: <at most {max(_LONGEST - 1 - len(name), 1)} characters>",
                 )
             seen.add(claim)
+            fault, fix = fault_of_claim(template.get("spec") or EMPTY)
+            if fault:
+                at_spec = Origin(effective.runtime_label, f"spec.template.spec.{field}.spec", field)
+                yield Refusal(
+                    CLAIM_API, at_spec, f'claim template "{claim}" {fault}', fix, subject=f"template {claim} spec"
+                )
             if claim not in mounted:
                 yield Refusal(
                     JOBSET,

@@ -27,6 +27,7 @@ class Refusal(Struct, frozen=True):
 
 JOB_API = "the Job API"
 JOBSET = "JobSet"
+CLAIM_API = "the PersistentVolumeClaim API"
 
 
 def under(origin: Origin, field: str, short: str = "") -> Origin:

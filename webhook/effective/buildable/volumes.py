@@ -7,7 +7,8 @@ from typing import Final
 
 from webhook.effective.buildable.refusal import JOB_API, Refusal
 from webhook.effective.buildable.syntax import is_dns_label, steps_back
-from webhook.model.pod import EffectiveJob, Raw
+from webhook.model.pod import EMPTY, EffectiveJob, Raw
+from webhook.model.quantity import parse_quantity
 
 SOURCES: Final = frozenset(
     [
@@ -131,6 +132,8 @@ def _refused_source(
                 fault, fix = 'has ".." in its path', "path: <a path without ..>"
             elif source == "nfs" and path[:1] != "/":
                 fault, fix = "has a path that is not absolute", "path: </absolute/path>"
+        elif source == "ephemeral":
+            fault, fix = fault_of_claim((value.get("volumeClaimTemplate") or EMPTY).get("spec") or EMPTY)
         elif source in _LISTS:
             fault, fix = _fault_of_files(source, value)
     if fault:
@@ -145,6 +148,28 @@ def _refused_source(
 
 
 _LISTS: Final = frozenset(("secret", "configMap", "downwardAPI", "projected"))
+
+
+_MODES: Final = frozenset(("ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany", "ReadWriteOncePod"))
+
+
+def fault_of_claim(spec: Raw) -> tuple[str, str]:
+    """What the API server refuses in a claim's spec, and how to write it; two empty texts where it is right."""
+    modes: list[str] = spec.get("accessModes") or []
+    asked = ((spec.get("resources") or EMPTY).get("requests") or EMPTY).get("storage")
+    if not modes or not _MODES.issuperset(modes):
+        return f"has accessModes {_shown(modes)}", "accessModes: [ReadWriteMany]"
+    if "ReadWriteOncePod" in modes and len(set(modes)) > 1:
+        return "has ReadWriteOncePod beside other accessModes", "accessModes: [ReadWriteOncePod]"
+    if asked is None or (parse_quantity(asked) or 0) <= 0:
+        return f'asks for storage "{"" if asked is None else asked}"', "resources:\n  requests:\n    storage: <size>"
+    if (mode := spec.get("volumeMode")) and mode not in ("Filesystem", "Block"):
+        return f'has volumeMode "{mode}"', "volumeMode: Filesystem"
+    return "", ""
+
+
+def _shown(modes: list[str]) -> str:
+    return "[" + ", ".join(f'"{mode}"' for mode in modes) + "]"
 
 
 def _fault_of_files(source: str, value: Raw) -> tuple[str, str]:
