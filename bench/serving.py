@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import tempfile
@@ -172,22 +173,32 @@ def _started(command: Sequence[str], port: int, **environment: str) -> Iterator[
 
 def _ask(port: int, body: bytes, count: int) -> None:
     """The same request again and again on one connection."""
-    head = (
-        f"POST /validate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
-    )
     with socket.create_connection(("127.0.0.1", port), 5) as wire:
         wire.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         for _ in range(count):
-            wire.sendall(head.encode() + body)
-            data = b""
-            while b"\r\n\r\n" not in data:
-                data += wire.recv(65536)
-            answer, _, rest = data.partition(b"\r\n\r\n")
-            length = next(
-                int(line[16:]) for line in answer.lower().split(b"\r\n") if line.startswith(b"content-length: ")
-            )
-            while len(rest) < length:
-                rest += wire.recv(65536)
+            _exchange(wire, body)
+
+
+def _exchange(wire: socket.socket, body: bytes) -> None:
+    """One request and its answer. Raises OSError where the connection is gone."""
+    head = (
+        f"POST /validate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+    )
+    wire.sendall(head.encode() + body)
+    data = b""
+    while b"\r\n\r\n" not in data:
+        data += _some(wire)
+    answer, _, rest = data.partition(b"\r\n\r\n")
+    length = next(int(line[16:]) for line in answer.lower().split(b"\r\n") if line.startswith(b"content-length: "))
+    while len(rest) < length:
+        rest += _some(wire)
+
+
+def _some(wire: socket.socket) -> bytes:
+    data = wire.recv(65536)
+    if not data:
+        raise ConnectionResetError("closed by the server")
+    return data
 
 
 def _pair(folder: Path) -> tuple[Path, Path]:
@@ -205,7 +216,16 @@ def _pair(folder: Path) -> tuple[Path, Path]:
         "-days",
         "2",
     ]
-    command += ["-subj", "/CN=localhost", "-keyout", str(key), "-out", str(cert)]
+    command += [
+        "-subj",
+        "/CN=localhost",
+        "-addext",
+        "subjectAltName=DNS:localhost",
+        "-keyout",
+        str(key),
+        "-out",
+        str(cert),
+    ]
     subprocess.run(command, capture_output=True, check=True)  # noqa: S603 - fixed words
     return cert, key
 
@@ -223,3 +243,29 @@ def _free_ports(count: int) -> list[int]:
 
 def _go_environment() -> dict[str, str]:
     return {**os.environ, "CGO_ENABLED": "0", "GOFLAGS": "-trimpath", "GOWORK": "off"}
+
+
+def measure_idle(_: int, __: int) -> list[Row]:
+    """A hundred connections, each idle for another number of seconds between two requests: how many are answered."""
+    body = review(trainjob())
+    with tempfile.TemporaryDirectory() as name:
+        cert, key = _pair(Path(name))
+        (port,) = _free_ports(1)
+        command = [sys.executable, "-m", "webhook", "serve", "--listen", f"127.0.0.1:{port}", "--no-cluster"]
+        with _started([*command, "--tls-cert", str(cert), "--tls-key", str(key)], port):
+            context = ssl.create_default_context(cafile=cert)
+            wires = []
+            for _ in range(100):
+                raw = socket.create_connection(("127.0.0.1", port), 10)
+                wires.append(context.wrap_socket(raw, server_hostname="localhost"))
+                _exchange(wires[-1], body)
+            started = time.monotonic()
+            failed = 0
+            for seconds, wire in enumerate(wires, 1):
+                time.sleep(max(0.0, started + seconds - time.monotonic()))
+                try:
+                    _exchange(wire, body)
+                except OSError:
+                    failed += 1
+                wire.close()
+    return [Row("connections lost at gaps of 1 to 100 s", f"{failed} of {len(wires)}", "", float(failed), "<= 0")]

@@ -131,7 +131,8 @@ class Metrics:
     """The process's metrics on a registry of their own."""
 
     def __init__(self, process: bool = True) -> None:
-        disable_created_metrics()  # a second series for every counter, which nothing reads
+        # They would be a second series for every counter, which nothing reads.
+        disable_created_metrics()  # type: ignore[no-untyped-call]
         self.registry = CollectorRegistry(auto_describe=False)
         if process:
             ProcessCollector(registry=self.registry)

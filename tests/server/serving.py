@@ -13,6 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
 from webhook.audit import AuditLog, Sink
 from webhook.bootstrap import NothingKnown
 from webhook.metrics import Metrics
@@ -245,6 +247,7 @@ def serving(
     keep_alive: float | None = None,
     engine: Engine | None = None,
     prepare: Callable[[], Any] | None = None,
+    lane: bool = True,
 ) -> Iterator[Running]:
     """Serve on a free port of loopback, in a thread, until the block ends."""
     engine = engine or Engine()
@@ -266,6 +269,8 @@ def serving(
     )
     front = Front(admission, gate, state, metrics, body_seconds=body_seconds)
     server = build_server(front, "127.0.0.1", 0, context, 0, 5, prepare)
+    if not lane:
+        server.config.http_protocol_class = HttpToolsProtocol
     if keep_alive is not None:
         server.config.timeout_keep_alive = keep_alive  # type: ignore[assignment]
     thread = threading.Thread(target=server.run)

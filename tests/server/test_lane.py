@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import time
 
@@ -177,6 +178,18 @@ def test_idle_connections_end_and_busy_ones_live() -> None:
         assert busy.answer().code == 200
         busy.socket.settimeout(3)
         assert busy.closed()
+
+
+@pytest.mark.parametrize("path", ["/mutate", "/readyz"])
+def test_an_endless_head_is_refused(running: Running, path: str) -> None:
+    with running.wire() as wire:
+        wire.send(f"POST {path} HTTP/1.1\r\nHost: x\r\n".encode())
+        with contextlib.suppress(OSError):
+            for _ in range(40):
+                wire.send(b"X-More: " + b"x" * 4000 + b"\r\n")
+                time.sleep(0.001)
+        assert wire.answer().code == 431
+        assert wire.closed()
 
 
 def test_an_unfinished_head_ends() -> None:

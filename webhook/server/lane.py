@@ -25,7 +25,8 @@ from webhook.server.envelope import BODY_LIMIT, error_line
 from webhook.server.gate import RETRY_SECONDS
 
 _STARTS: Final = (b"POST /mutate", b"POST /validate")
-_HEAD_LIMIT: Final = 8192
+_HEAD_LIMIT: Final = 64 * 1024
+"""Bytes of request line and headers; the parser itself would take any number."""
 # RFC 9112: a token, a colon with nothing before it, a value on one line without control characters.
 _LINES: Final = re.compile(rb"(?:[!#$%&'*+\-.^_`|~0-9A-Za-z]+:[^\x00-\x08\x0a-\x1f\x7f]*\r\n)+")
 _QUERY: Final = re.compile(rb"[!-\"$-~]*")
@@ -33,9 +34,11 @@ _REASONS: Final = {
     200: b"200 OK",
     400: b"400 Bad Request",
     408: b"408 Request Timeout",
+    431: b"431 Request Header Fields Too Large",
     503: b"503 Service Unavailable",
 }
 _HEADS_KEPT: Final = 512
+_HEAD_KEPT: Final = 2048
 
 
 class Head(Struct, frozen=True):
@@ -122,6 +125,8 @@ class AdmissionProtocol(HttpToolsProtocol):
         self._later: list[bytes] = []
         self._leaving = False
         self._between = True
+        self._in_head = False
+        self._head_size = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -164,6 +169,13 @@ class AdmissionProtocol(HttpToolsProtocol):
     def _hand_over(self, data: bytes) -> None:
         """To uvicorn's own parser."""
         super().data_received(data)
+        if self._in_head:
+            self._head_size += len(data)
+            if self._head_size > _HEAD_LIMIT and not self.transport.is_closing():
+                body = error_line(f"the head of the request is larger than {_HEAD_LIMIT} bytes")
+                self.transport.write(self._response(431, body, True))
+                self.transport.close()
+                return
         if (
             self.timeout_keep_alive_task is None
             and (self.cycle is None or self.cycle.response_complete)
@@ -174,7 +186,13 @@ class AdmissionProtocol(HttpToolsProtocol):
     # httptools calls these: between them the parser holds part of a request, which must not be jumped over.
     def on_message_begin(self) -> None:
         self._between = False
+        self._in_head = True
+        self._head_size = 0
         super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        self._in_head = False
+        super().on_headers_complete()
 
     def on_message_complete(self) -> None:
         self._between = True
@@ -216,7 +234,7 @@ class AdmissionProtocol(HttpToolsProtocol):
             head = parse_head(text)
             if head is None:
                 return None
-            if not head.trace:
+            if not head.trace and end < _HEAD_KEPT:
                 if len(_heads) >= _HEADS_KEPT:
                     _heads.clear()
                 _heads[text] = head
