@@ -123,11 +123,14 @@ def build_subject(request: Request, cluster: ClusterView, policy: Policy, releas
         effective = build_trainer_pods(trainjob, runtime, release)
         template = effective.template if effective.jobset_spec.get("volumeClaimPolicies") else None
         # A ClusterTrainingRuntime alone has no namespace to look claims up in.
+        run = "" if trainjob is None else effective.trainjob or ""
+        if effective.generate_name:
+            run += "<generated>"
         claims_elsewhere = elsewhere or request.kind == "ClusterTrainingRuntime"
 
         def classify_here(job: EffectiveJob, container: Raw, mount: Raw | None, volume: Raw | None) -> Storage:
             made = template(str(mount.get("name"))) if template is not None and mount is not None else None
-            return classify(volume, mount, made, request.namespace, cluster, policy, claims_elsewhere, request.name)
+            return classify(volume, mount, made, request.namespace, cluster, policy, claims_elsewhere, run)
 
         checkpoints = find_checkpoints(effective, policy.directory.variables, classify_here)
 
