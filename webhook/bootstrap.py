@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
@@ -50,6 +51,8 @@ class Cluster(Struct):
     views: Views
     prepare: Job | None = None
     background: Sequence[Job] = ()
+    fault: Callable[[], str | None] = lambda: None
+    """What of it hangs for good, for ``/healthz``."""
 
 
 class NothingKnown:
@@ -151,7 +154,8 @@ def assemble_with(
     gate = Gate(settings.in_flight, settings.waiting)
     state = State()
     context, background = _tls(settings, metrics)
-    cluster = cluster or build_cluster(settings)
+    cluster = cluster or build_cluster(settings, policy, metrics)
+    state.fault = cluster.fault
     audit = AuditLog(_sinks(settings), metrics, settings.audit_queue)
     admission = Admission(
         default, judge, cluster.views, lambda: policy, audit, metrics, gate, release, settings.lookup_timeout
@@ -183,11 +187,40 @@ def build_policy(settings: Settings) -> Policy:
         raise SettingsError(str(error)) from None
 
 
-def build_cluster(settings: Settings) -> Cluster:
-    """What is known of the cluster. The watch caches (webhook/cluster/watch.py) go here."""
-    if not settings.no_cluster:
-        _log.warning("this version does not watch a cluster yet: claims, classes and runtimes count as unknown")
-    return Cluster(FixedViews(NothingKnown()))
+def build_cluster(settings: Settings, policy: Policy, metrics: Metrics) -> Cluster:
+    """Watches of the cluster that the settings name, and live reads beside them."""
+    if settings.no_cluster:
+        return Cluster(FixedViews(NothingKnown()))
+    from time import monotonic
+
+    from webhook.cluster.connection import Connection, configuration
+    from webhook.cluster.kinds import VOLUME, WATCHED
+    from webhook.cluster.live import LiveViews, Reader, directories_by
+    from webhook.cluster.tables import Tables
+    from webhook.cluster.watch import Watch, Watches
+
+    connection = Connection(configuration(settings.kubeconfig, inside_first=True))
+    tables = Tables()
+    tables.runs.work_out_by(directories_by(tables, policy, _release(settings)))
+    made: list[Watch] = []
+    for kind in WATCHED:
+        table = tables.by_kind[kind.name]
+        watch = Watch(kind, connection, table)
+        relists = metrics.cache(kind.name, partial(len, table), partial(lambda watch: monotonic() - watch.heard, watch))
+        watch.relisted = relists.inc
+        made.append(watch)
+    watches = Watches(made, connection.close)
+    tables.served_changed = watches.try_again
+    reader = Reader(
+        connection,
+        seconds=settings.lookup_timeout,
+        at_once=settings.in_flight,
+        told=lambda result: metrics.live_reads[result].inc(),
+        tables=tables,
+        volumes=watches.by_kind[VOLUME],
+    )
+    views = LiveViews(reader, tables, watches.by_kind, settings.lookup_timeout)
+    return Cluster(views, watches.wait_synced, (watches.run,), watches.fault)
 
 
 def _release(settings: Settings) -> Release | None:

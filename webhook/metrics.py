@@ -88,6 +88,30 @@ METRICS: Final = (
         "Live reads that a request waited for: answered, late (what was missing counted as unknown) or failed.",
     ),
     Metric(
+        "ckptguard_live_reads_total",
+        "counter",
+        ("result",),
+        "Single reads from the API server by result: found, absent, forbidden (a right is missing) or failed.",
+    ),
+    Metric(
+        "ckptguard_cache_objects",
+        "gauge",
+        ("kind",),
+        "Objects of the cluster that are known, by kind.",
+    ),
+    Metric(
+        "ckptguard_cache_event_age_seconds",
+        "gauge",
+        ("kind",),
+        "Time since the API server last said something of a kind; bookmarks come about every minute.",
+    ),
+    Metric(
+        "ckptguard_cache_relists_total",
+        "counter",
+        ("kind",),
+        "How often a kind had to be listed again after its first list.",
+    ),
+    Metric(
         "ckptguard_audit_lines_total",
         "counter",
         ("sink",),
@@ -160,6 +184,11 @@ class Metrics:
         self._broken = self._counter("ckptguard_broken_total")
         lookups = self._counter("ckptguard_lookups_total")
         self.lookups = {result: lookups.labels(result) for result in ("answered", "late", "failed")}
+        reads = self._counter("ckptguard_live_reads_total")
+        self.live_reads = {result: reads.labels(result) for result in ("found", "absent", "forbidden", "failed")}
+        self._objects = self._gauge("ckptguard_cache_objects")
+        self._age = self._gauge("ckptguard_cache_event_age_seconds")
+        self._relists = self._counter("ckptguard_cache_relists_total")
         self._audit = self._counter("ckptguard_audit_lines_total")
         self._lost = self._counter("ckptguard_audit_lines_lost_total")
         self._waiting = self._gauge("ckptguard_audit_queue_length")
@@ -185,6 +214,12 @@ class Metrics:
     def watch_in_flight(self, count: Callable[[], float]) -> None:
         """Read the number of requests in flight when scraped."""
         self._in_flight.set_function(count)
+
+    def cache(self, kind: str, objects: Callable[[], float], age: Callable[[], float]) -> Counter:
+        """Read a kind's number of objects and age when scraped; the counter of its relists."""
+        self._objects.labels(kind).set_function(objects)
+        self._age.labels(kind).set_function(age)
+        return self._relists.labels(kind)
 
     def audit_sink(self, sink: str, waiting: Callable[[], float]) -> tuple[Counter, Counter]:
         """Counters of lines written and lines lost for one sink, whose queue is read when scraped."""

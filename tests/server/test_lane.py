@@ -213,7 +213,10 @@ class SlowViews:
     def at_once(self, request: Request) -> ClusterView | None:
         return None
 
-    async def read(self, request: Request) -> ClusterView:
+    def lacks(self, view: ClusterView, denies: bool) -> bool:
+        return False
+
+    async def read(self, request: Request, view: ClusterView | None) -> ClusterView:
         self.running += 1
         self.most = max(self.most, self.running)
         try:
@@ -224,7 +227,7 @@ class SlowViews:
             raise ConnectionError("refused")
         return self.read_view
 
-    def without(self, request: Request) -> ClusterView:
+    def without(self, request: Request, view: ClusterView | None) -> ClusterView:
         return self.late
 
 

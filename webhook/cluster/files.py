@@ -12,14 +12,14 @@ from typing import Any, BinaryIO, Final
 
 from msgspec import Struct
 
-from webhook.cluster.objects import parse_run
+from webhook.cluster.directories import checkpoint_directories
 from webhook.cluster.store import Store
 from webhook.cluster.yaml_text import Piece, Place, TextError, decode, field_of, parse, places, split, steps_of
 from webhook.model.cluster import Claim, Gap, Namespace, PersistentVolume, Run, RunDirectory, Runtime, StorageClass
 from webhook.model.names import API_VERSION, KINDS
 from webhook.model.policy import Policy
-from webhook.model.release import Release, infer_release
-from webhook.model.request import MalformedObject, Request
+from webhook.model.release import Release
+from webhook.model.request import MalformedObject
 from webhook.model.shape import check_limits, check_shape
 
 Raw = Mapping[str, Any]
@@ -474,14 +474,4 @@ def _by_name(entry: tuple[Run, Raw]) -> tuple[str, str]:
 
 def directories_of_trainjob(view: FileView, trainjob: Raw) -> Iterator[tuple[str, str]]:
     """Claim and path on it of every checkpoint directory of a TrainJob, as the engine works them out."""
-    # Only rules about other runs ask, and what they need is above them: imported when they do.
-    from webhook.decision import build_subject
-    from webhook.storage.on_claim import path_on_claim
-
-    run = parse_run(trainjob)
-    request = Request("CREATE", "TrainJob", run.namespace, run.name, trainjob)
-    subject = build_subject(request, view, view.policy, view.release() or infer_release(trainjob.get("spec")))
-    for checkpoint in subject.checkpoints:
-        claim, path = checkpoint.storage.claim_name, path_on_claim(checkpoint)
-        if claim is not None and path is not None:
-            yield claim, path
+    return checkpoint_directories(view, trainjob, view.policy)

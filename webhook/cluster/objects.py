@@ -28,7 +28,7 @@ _ZONE_KEYS: Final = frozenset(
 _ZONE_LABELS: Final = ("topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone")
 _SNAPSHOT_SUFFIX: Final = "-runtime-snapshot"
 _SNAPSHOT_KEY: Final = "runtime"
-_NOT_SOURCES: Final = frozenset(
+NOT_SOURCES: Final = frozenset(
     {
         "accessModes",
         "capacity",
@@ -69,7 +69,7 @@ def parse_volume(raw: Mapping[str, Any]) -> PersistentVolume:
     metadata, spec = _map(raw, "metadata"), _map(raw, "spec")
     source, settings = "", _NOTHING
     for name, value in spec.items():
-        if name not in _NOT_SOURCES and isinstance(value, dict):
+        if name not in NOT_SOURCES and isinstance(value, dict):
             source, settings = name, value
             break
     beta = _map(metadata, "annotations").get(_BETA_CLASS)

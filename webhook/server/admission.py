@@ -29,23 +29,33 @@ Default = Callable[[Request, ClusterView, Policy, Release | None], Defaulted]
 Judge = Callable[[Request, ClusterView, Policy, Release | None], Decision]
 
 LOOKUP_SECONDS: Final = 2.0
+_ROUNDS: Final = 12
+"""A runtime leads to a claim, that to a class, and so on: some four rounds, and as many before a denial."""
 
 _log = logging.getLogger("ckptguard.server")
 
 
 class Views(Protocol):
-    """Where a request gets its view of the cluster."""
+    """Where a request gets its view of the cluster.
+
+    A view answers at once. What it could not answer it remembers; then it ``lacks`` something, and the verdict counts
+    for nothing until that is read and the engine has been asked again.
+    """
 
     def at_once(self, request: Request) -> ClusterView | None:
         """The view, or None where something has to be read from the cluster first."""
         ...
 
-    async def read(self, request: Request) -> ClusterView:
-        """Read what is missing. Cancelled when the time budget is used up; may raise."""
+    def lacks(self, view: ClusterView, denies: bool) -> bool:
+        """Whether a verdict by this view has to wait for a read; ``denies``: it is a denial, or may lead to one."""
         ...
 
-    def without(self, request: Request) -> ClusterView:
-        """The view in which what could not be read in time is ``Gap.UNKNOWN``."""
+    async def read(self, request: Request, view: ClusterView | None) -> ClusterView:
+        """Read what is missing (None: nothing was looked at yet). Cancelled when the time is used up; may raise."""
+        ...
+
+    def without(self, request: Request, view: ClusterView | None) -> ClusterView:
+        """The view in which what could not be read in time is ``Gap.UNKNOWN``. It lacks nothing."""
         ...
 
 
@@ -58,10 +68,13 @@ class FixedViews:
     def at_once(self, request: Request) -> ClusterView | None:
         return self._view
 
-    async def read(self, request: Request) -> ClusterView:
+    def lacks(self, view: ClusterView, denies: bool) -> bool:
+        return False
+
+    async def read(self, request: Request, view: ClusterView | None) -> ClusterView:
         return self._view
 
-    def without(self, request: Request) -> ClusterView:
+    def without(self, request: Request, view: ClusterView | None) -> ClusterView:
         return self._view
 
 
@@ -107,36 +120,48 @@ class Admission:
             view = self._views.at_once(request)
         except Exception as error:
             return self._guarded(webhook, request, error, started)
-        if view is None:
-            return self._after_reading(webhook, request, started, trace)
-        return self._decide(webhook, request, view, started, trace)
+        if view is not None and (answer := self._decide(webhook, request, view, started, trace)) is not None:
+            return answer
+        return self._after_reading(webhook, request, view, started, trace)
 
     def refuse(self, webhook: str, code: int, message: str) -> Answer:
         """An answer without a review: counted, one line of JSON."""
         self._metrics.requests[webhook, code].inc()
         return code, error_line(message)
 
-    async def _after_reading(self, webhook: str, request: Request, started: float, trace: str) -> Answer:
+    async def _after_reading(
+        self, webhook: str, request: Request, view: ClusterView | None, started: float, trace: str
+    ) -> Answer:
+        """Read and decide by turns, until nothing is lacking or the time is used up."""
         lookups = self._metrics.lookups
         try:
             async with asyncio.timeout(self._lookup_seconds), self._gate.turn:
-                view = await self._views.read(request)
-            lookups["answered"].inc()
+                for _ in range(_ROUNDS):
+                    view = await self._views.read(request, view)
+                    if (answer := self._decide(webhook, request, view, started, trace)) is not None:
+                        lookups["answered"].inc()
+                        return answer
+            lookups["failed"].inc()
+            _log.warning("a request lacked something after %d rounds of look-ups", _ROUNDS)
         except TimeoutError:
             lookups["late"].inc()
-            view = self._views.without(request)
         except Exception as error:
             lookups["failed"].inc()
             _log.warning("a look-up failed with %s: %s", type(error).__name__, error)
-            view = self._views.without(request)
-        return self._decide(webhook, request, view, started, trace)
+        view = self._views.without(request, view)
+        return self._decide(webhook, request, view, started, trace, True) or self.refuse(webhook, 503, "no answer")
 
-    def _decide(self, webhook: str, request: Request, view: ClusterView, started: float, trace: str) -> Answer:
+    def _decide(
+        self, webhook: str, request: Request, view: ClusterView, started: float, trace: str, last: bool = False
+    ) -> Answer | None:
+        """None where the view lacks something, unless this is the ``last`` word."""
         try:
             policy = self._policy()
             metrics = self._metrics
             if webhook == MUTATE:
                 defaulted = self._default(request, view, policy, self._release)
+                if not last and self._views.lacks(view, False):
+                    return None
                 answer = patched(request.uid, defaulted, policy.hash)
                 if defaulted.patch:
                     metrics.patches[request.kind, request.operation].inc()
@@ -146,6 +171,8 @@ class Admission:
                 self._audit.write(patch_record(request, defaulted, _generated(request), elapsed, policy.hash, trace))
             else:
                 decision = self._judge(request, view, policy, self._release)
+                if not last and self._views.lacks(view, decision.verdict == "deny"):
+                    return None
                 answer = judged(request.uid, decision, f"{request.kind}/{request.name}")
                 metrics.decisions[request.kind, request.operation, decision.verdict].inc()
                 if decision.findings:

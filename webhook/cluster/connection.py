@@ -1,0 +1,234 @@
+"""A connection to the API server: the official client's configuration and credentials, and bytes in and out.
+
+The kubernetes client is imported when a connection is opened, since it costs half a second and some 20 MB.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from pathlib import Path
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+if TYPE_CHECKING:
+    import aiohttp
+
+CONNECT_SECONDS: Final = 5.0
+PAGE_SECONDS: Final = 60.0
+"""The API server's own limit for a request that is no watch."""
+_RELOAD_SECONDS: Final = 5.0
+_LINE_LIMIT: Final = 32 * 1024 * 1024
+"""Bytes of one watch event: an object is at most some 3 MiB."""
+# Compressed lists cost more processor time on both sides than the bytes cost on a cluster's network.
+_HEADERS: Final = {"Accept": "application/json", "Accept-Encoding": "identity", "User-Agent": "checkpoint-guard"}
+
+
+class NoCluster(Exception):  # noqa: N818 - a state, like Gone
+    """There is no usable configuration; the text says which was tried and what is wrong with it."""
+
+
+class Refused(Exception):  # noqa: N818
+    """The API server answered, and not with what was asked for."""
+
+    def __init__(self, status: int, message: str, retry_after: float = 0.0) -> None:
+        super().__init__(message or f"HTTP {status}")
+        self.status = status
+        self.message = message
+        self.retry_after = retry_after
+
+
+class Unreachable(Exception):  # noqa: N818
+    """The API server did not answer, or stopped answering midway."""
+
+
+class _Status(msgspec.Struct):
+    message: str = ""
+
+
+Load = Callable[[], Awaitable[Any]]
+"""Makes a ``kubernetes.aio`` Configuration. Raises NoCluster."""
+
+
+def configuration(kubeconfig: Path | None = None, inside_first: bool = False) -> Load:
+    """From the kubeconfig given, else ``$KUBECONFIG``, ``~/.kube/config`` or the pod's own service account.
+
+    ``inside_first`` asks for the service account before ``~/.kube/config``: what a server in a pod wants.
+    """
+
+    async def load() -> Any:
+        from kubernetes.aio.client import Configuration
+        from kubernetes.aio.config import ConfigException, load_incluster_config, load_kube_config
+
+        made = Configuration()
+        try:
+            name = _choose(kubeconfig, inside_first)
+            if name is None:
+                load_incluster_config(client_configuration=made)  # type: ignore[no-untyped-call]
+            else:
+                # Without persist_config nothing is written to a user's file.
+                await load_kube_config(name, client_configuration=made, persist_config=False)  # type: ignore[no-untyped-call]
+        except ConfigException as error:
+            raise NoCluster(f"the cluster's configuration cannot be used: {error}") from None
+        except (OSError, ValueError, TypeError, KeyError) as error:
+            raise NoCluster(f"the cluster's configuration cannot be read: {type(error).__name__}: {error}") from None
+        return made
+
+    return load
+
+
+def _choose(kubeconfig: Path | None, inside_first: bool) -> str | None:
+    """The path of the kubeconfig to use; None for the pod's service account. Raises NoCluster."""
+    chosen = str(kubeconfig) if kubeconfig is not None else os.environ.get("KUBECONFIG") or None
+    inside = bool(os.environ.get("KUBERNETES_SERVICE_HOST"))
+    if chosen is None and inside and inside_first:
+        return None
+    names = chosen or "~/.kube/config"
+    if any(Path(part).expanduser().exists() for part in names.split(os.pathsep) if part):
+        return str(Path(names).expanduser()) if chosen is None else names
+    if chosen is None and inside:
+        return None
+    raise NoCluster(f"there is no kubeconfig at {names}" + ("" if chosen else ", and this is no pod of a cluster"))
+
+
+class Connection:
+    """GET, LIST and WATCH as bytes. Opened at the first request; credentials are read again when they are refused."""
+
+    def __init__(self, load: Load) -> None:
+        self._load = load
+        self._configuration: Any = None
+        self._session: aiohttp.ClientSession | None = None
+        self._options: dict[str, Any] = {}
+        self._opening = asyncio.Lock()
+        self._reloaded = 0.0
+        self.requests: dict[tuple[str, str], int] | None = None
+        """Where it is a dict, requests are counted in it by verb and path without query."""
+
+    async def get(self, path: str, params: Mapping[str, str] | None = None, seconds: float = PAGE_SECONDS) -> bytes:
+        """The body of a GET. Raises Refused, Unreachable, NoCluster."""
+        import aiohttp
+
+        limits = aiohttp.ClientTimeout(total=seconds, sock_connect=CONNECT_SECONDS)
+        if self.requests is not None:
+            self._count("list" if params else "get", path)
+        try:
+            async with await self._send(path, params, limits) as response:
+                if response.status != 200:
+                    raise await self._refusal(response)
+                return bytes(await response.read())
+        except (TimeoutError, aiohttp.ClientError, OSError) as error:
+            raise Unreachable(_words(error)) from error
+
+    async def watch(self, path: str, params: Mapping[str, str], silence: float) -> AsyncIterator[list[bytes]]:
+        """The whole lines of a watch, as they arrive; ends when the server ends it.
+
+        Raises Unreachable where nothing arrives for ``silence`` seconds or the connection breaks, and Refused.
+        What stands behind the last line break is never handed out.
+        """
+        import aiohttp
+
+        limits = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS, sock_read=silence)
+        if self.requests is not None:
+            self._count("watch", path)
+        try:
+            async with await self._send(path, params, limits) as response:
+                if response.status != 200:
+                    raise await self._refusal(response)
+                yield []
+                rest = b""
+                while True:
+                    chunk = await response.content.readany()
+                    if not chunk:
+                        return
+                    lines = (rest + chunk).split(b"\n") if rest else chunk.split(b"\n")
+                    rest = lines.pop()
+                    if len(rest) > _LINE_LIMIT:
+                        raise Unreachable("a watch event without end")
+                    if lines:
+                        yield lines
+        except (TimeoutError, aiohttp.ClientError, OSError) as error:
+            raise Unreachable(_words(error)) from error
+
+    async def reload(self) -> None:
+        """Read the credentials again, at most every few seconds: the API server refused them."""
+        if monotonic() - self._reloaded < _RELOAD_SECONDS:
+            return
+        self._reloaded = monotonic()
+        await self.close()
+
+    async def close(self) -> None:
+        """Let go of all connections; the next request opens new ones."""
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close()
+
+    async def _send(self, path: str, params: Mapping[str, str] | None, limits: aiohttp.ClientTimeout) -> Any:
+        from yarl import URL
+
+        session, headers = await self._ready()
+        url = URL(self._configuration.host + path, encoded=True)
+        return session.get(url, params=params, headers=headers, timeout=limits, **self._options)
+
+    async def _ready(self) -> tuple[aiohttp.ClientSession, dict[str, str]]:
+        if self._session is None:
+            async with self._opening:
+                if self._session is None:
+                    await self._open()
+        session, made = self._session, self._configuration
+        if session is None:
+            raise Unreachable("the connection was closed")
+        headers = dict(_HEADERS)
+        try:
+            # The client's hook reads a projected token again once a minute.
+            token = await made.get_api_key_with_prefix("BearerToken")
+        except Exception as error:
+            raise Unreachable(f"the credentials cannot be read: {_words(error)}") from error
+        if token:
+            kind, _, value = token.strip().partition(" ")
+            headers["Authorization"] = f"{kind.capitalize()} {value.strip()}"
+        return session, headers
+
+    async def _open(self) -> None:
+        import ssl
+
+        import aiohttp
+        from kubernetes.aio.client.rest import RESTClientObject
+
+        made = await self._load()
+        try:
+            context = RESTClientObject(made).ssl_context
+        except (OSError, ssl.SSLError) as error:
+            raise NoCluster(f"the cluster's certificates cannot be used: {error}") from None
+        self._configuration = made
+        self._options = {}
+        if made.proxy:
+            self._options["proxy"] = made.proxy
+        if made.tls_server_name:
+            self._options["server_hostname"] = made.tls_server_name
+        # No limit here: the watches hold connections for good, and live reads have a limit of their own.
+        connector = aiohttp.TCPConnector(limit=0, ssl=context, keepalive_timeout=60)
+        self._session = aiohttp.ClientSession(connector=connector, trust_env=True, read_bufsize=2**18)
+
+    async def _refusal(self, response: Any) -> Refused:
+        try:
+            message = msgspec.json.decode(await response.content.read(65536), type=_Status).message
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            message = ""
+        after = response.headers.get("Retry-After", "")
+        if response.status == 401:
+            await self.reload()
+        return Refused(response.status, message, float(after) if after.isdigit() else 0.0)
+
+    def _count(self, verb: str, path: str) -> None:
+        if self.requests is not None:
+            self.requests[verb, path] = self.requests.get((verb, path), 0) + 1
+
+
+def _words(error: BaseException) -> str:
+    if isinstance(error, TimeoutError):
+        return "no answer in time"
+    text = " ".join(str(error).split())
+    return text[:200] or type(error).__name__

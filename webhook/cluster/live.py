@@ -1,0 +1,484 @@
+"""Views of a live cluster: answers from the tables, and single reads where the tables cannot be trusted.
+
+The engine asks a view and never waits. What a table does not have, the view notes and calls unknown; the caller then
+has it read (``LiveViews.read``) and asks the engine again. Before a denial everything that it rests on is read once
+more, since a table may be some milliseconds behind, or minutes where the API server is away.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from time import monotonic
+from typing import Any, Final
+
+import msgspec
+import orjson
+
+from webhook.cluster.connection import Connection, NoCluster, Refused, Unreachable
+from webhook.cluster.directories import checkpoint_directories
+from webhook.cluster.kinds import (
+    CLAIM,
+    CLASS,
+    CLUSTER_RUNTIME,
+    CONFIG_MAP,
+    KINDS,
+    NAMESPACE,
+    RUNTIME,
+    SNAPSHOT_SUFFIX,
+    TRAINJOB,
+    VOLUME,
+    Page,
+)
+from webhook.cluster.objects import created, parse_claim, parse_run, parse_storage_class, snapshot_text
+from webhook.cluster.tables import Tables, VolumeTable, default_class, keep_namespace, keep_runtime, same_version
+from webhook.cluster.watch import Watch
+from webhook.model.cluster import (
+    Claim,
+    ClusterView,
+    Gap,
+    Namespace,
+    PersistentVolume,
+    Run,
+    RunDirectory,
+    Runtime,
+    StorageClass,
+)
+from webhook.model.names import RUNTIME_KINDS
+from webhook.model.policy import Policy
+from webhook.model.release import Release
+from webhook.model.request import Request
+from webhook.model.shape import check_shape
+
+Wanted = tuple[str, str, str]
+"""Kind, namespace, name. All available volumes of a class, and the default class, are kinds of their own."""
+
+FREE_VOLUMES: Final = "available PersistentVolumes"
+DEFAULT_CLASS: Final = "default StorageClass"
+
+_LISTS: Final = (FREE_VOLUMES, DEFAULT_CLASS)
+_FORBIDDEN_SECONDS: Final = 10.0
+_LISTED_AT_MOST: Final = 5000
+"""Volumes. Listing more would take longer than a request may wait."""
+_SETTLE_SECONDS: Final = 0.3
+_SETTLE_STEPS: Final = 15
+_NAME: Final = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-.")
+_page = msgspec.json.Decoder(Page).decode
+
+Reads = Callable[[str], None]
+"""Told the result of every live read: found, absent, forbidden, failed."""
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """What a live read found. ``value`` is the model's value, ``why`` the reason where it is ``Gap.UNKNOWN``."""
+
+    value: Any
+    why: str = ""
+
+
+ABSENT: Final = Answer(Gap.ABSENT)
+
+
+class _Flight(msgspec.Struct):
+    """A read on its way, and when it left."""
+
+    task: asyncio.Task[Answer]
+    left: float
+
+
+class Reader:
+    """Single live reads. Those who want the same object at the same time share one."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        who: str = "the guard's service account",
+        seconds: float = 2.0,
+        at_once: int = 256,
+        told: Reads = lambda result: None,
+        tables: Tables | None = None,
+        volumes: Watch | None = None,
+    ) -> None:
+        self.who = who
+        self._connection = connection
+        self._seconds = seconds
+        self._turn = asyncio.Semaphore(at_once)
+        self._told = told
+        self._tables = tables
+        self._volumes = volumes
+        self._flights: dict[Wanted, _Flight] = {}
+        self._forbidden: dict[tuple[str, str], tuple[float, Answer]] = {}
+
+    async def read(self, wanted: Wanted, since: float) -> Answer:
+        """The object as it is. That it is absent is only believed of a read that left after ``since`` (monotonic)."""
+        refused = self._forbidden.get(wanted[:2])
+        if refused is not None:
+            if monotonic() < refused[0]:
+                return refused[1]
+            del self._forbidden[wanted[:2]]
+        flight = self._flights.get(wanted)
+        if flight is not None and flight.left < since:
+            answer = await asyncio.shield(flight.task)
+            if not isinstance(answer.value, Gap):
+                return answer
+            flight = self._flights.get(wanted)
+        if flight is None or flight.left < since:
+            flight = self._start(wanted)
+        return await asyncio.shield(flight.task)
+
+    def _start(self, wanted: Wanted) -> _Flight:
+        # It leaves when the task has its turn, at the earliest; whoever comes until then may share it.
+        flight = _Flight(asyncio.get_running_loop().create_task(self._fly(wanted)), float("inf"))
+        self._flights[wanted] = flight
+        return flight
+
+    async def _fly(self, wanted: Wanted) -> Answer:
+        mine = self._flights[wanted]
+        try:
+            async with self._turn:
+                mine.left = monotonic()
+                async with asyncio.timeout(self._seconds):
+                    answer = await self._ask(wanted)
+            self._told("absent" if answer.value is Gap.ABSENT else "failed" if answer.value is Gap.UNKNOWN else "found")
+        except Refused as refused:
+            if refused.status == 404:
+                self._told("absent")
+                return ABSENT
+            if refused.status == 403:
+                self._told("forbidden")
+                answer = Answer(Gap.UNKNOWN, forbidden(self.who, wanted))
+                if len(self._forbidden) > 1000:
+                    self._forbidden.clear()
+                self._forbidden[wanted[:2]] = (monotonic() + _FORBIDDEN_SECONDS, answer)
+                return answer
+            self._told("failed")
+            words = "does not accept the credentials" if refused.status == 401 else f"answers {refused.status}"
+            return Answer(Gap.UNKNOWN, f"the API server {words} when asked for {_words(wanted)}")
+        except (Unreachable, NoCluster, TimeoutError) as error:
+            self._told("failed")
+            words = str(error) or f"no answer within {self._seconds:g} s"
+            return Answer(Gap.UNKNOWN, f"the API server was asked for {_words(wanted)}: {words}")
+        except (msgspec.MsgspecError, orjson.JSONDecodeError, UnicodeDecodeError):
+            self._told("failed")
+            return Answer(Gap.UNKNOWN, f"the API server sent {_words(wanted)} in a form that cannot be read")
+        finally:
+            if self._flights.get(wanted) is mine:
+                del self._flights[wanted]
+        return answer
+
+    async def _ask(self, wanted: Wanted) -> Answer:
+        kind, namespace, name = wanted
+        if kind == FREE_VOLUMES:
+            return await self._free_volumes(name)
+        if kind == DEFAULT_CLASS:
+            classes = [
+                (parse_storage_class(raw), created(raw))
+                for raw in map(orjson.loads, await self._list(CLASS))
+                if isinstance(raw, dict)
+            ]
+            return Answer(default_class(classes) or Gap.ABSENT)
+        raw = orjson.loads(await self._connection.get(KINDS[kind].path(namespace, name)))
+        if not isinstance(raw, dict):
+            raise msgspec.DecodeError("no object")
+        return self._made(kind, raw)
+
+    def _made(self, kind: str, raw: dict[str, Any]) -> Answer:
+        if kind == CLAIM:
+            return Answer(msgspec.structs.replace(parse_claim(raw), labels={}))
+        if kind == VOLUME:
+            table = VolumeTable()
+            key = table.put(orjson.dumps(raw))
+            return Answer((table.get(key[1]) if key is not None else None) or Gap.ABSENT)
+        if kind == CLASS:
+            return Answer(parse_storage_class(raw))
+        if kind == NAMESPACE:
+            return Answer(keep_namespace(raw))
+        if kind == CONFIG_MAP:
+            return Answer(_snapshot(raw) or Gap.ABSENT)
+        raw["kind"] = kind
+        made, fault = keep_runtime(raw)
+        if fault is not None:
+            return Answer(Gap.UNKNOWN, fault)
+        if self._tables is not None:
+            known = self._tables.runtime(kind, made.namespace, made.name)
+            if known is not None and same_version(known, made):
+                made = known  # with what was prepared for it
+        return Answer(made)
+
+    async def _list(self, kind: str, at_most: int = 100_000) -> list[Any]:
+        found: list[Any] = []
+        params = {"limit": "500"}
+        while True:
+            page = _page(await self._connection.get(KINDS[kind].collection, params))
+            found += page.items or ()
+            if not page.metadata.continue_ or len(found) >= at_most:
+                return found
+            params["continue"] = page.metadata.continue_
+
+    async def _free_volumes(self, storage_class: str) -> Answer:
+        """The volumes of a class that no claim holds: listed, or where there are too many, from a table brought up."""
+        if self._tables is not None and self._volumes is not None and len(self._tables.volumes) > _LISTED_AT_MOST:
+            page = _page(await self._connection.get(KINDS[VOLUME].collection, {"limit": "1"}))
+            version = page.metadata.resource_version
+            # A consistent read: the API server's own cache has caught up with it, and sends what is new right now.
+            if self._volumes.trouble is not None or not version.isdigit():
+                return Answer(Gap.UNKNOWN, f"PersistentVolumes: {self._volumes.trouble or 'no version'}")
+            for _ in range(_SETTLE_STEPS):
+                if self._volumes.position >= int(version):
+                    break
+                await asyncio.sleep(_SETTLE_SECONDS / _SETTLE_STEPS)
+            return Answer(self._tables.volumes.available(storage_class))
+        table = VolumeTable()
+        for number, item in enumerate(await self._list(VOLUME)):
+            table.put(item)
+            if number % 500 == 499:
+                await asyncio.sleep(0)
+        return Answer(list(table.available(storage_class)))
+
+
+class LiveView:
+    """What one request sees of the cluster: the tables, and over them what was read for it."""
+
+    __slots__ = ("_known", "_release", "_settled", "_tables", "_watches", "_why", "missed", "since", "touched")
+
+    def __init__(self, tables: Tables | None, watches: Mapping[str, Watch], release: Release | None = None) -> None:
+        self._tables = tables
+        self._watches = watches
+        self._known: dict[Wanted, Any] = {}
+        self._why: dict[str, str] = {}
+        self._settled: set[Wanted] = set()
+        self._release = release
+        self.missed: dict[Wanted, None] = {}
+        """What was asked for and has to be read."""
+        self.touched: dict[Wanted, None] = {}
+        """What was asked for and stood in a table."""
+        self.since = monotonic()
+
+    def _look(self, wanted: Wanted, stored: Any) -> Any:
+        """``stored`` is what the table has, None where it has nothing."""
+        if self._known:
+            known = self._known.get(wanted)
+            if known is not None:
+                return known
+        if stored is not None:
+            self.touched[wanted] = None
+            return stored
+        if not _possible(wanted):
+            return Gap.ABSENT
+        self.missed[wanted] = None
+        return Gap.UNKNOWN
+
+    def claim(self, namespace: str, name: str) -> Claim | Gap:
+        stored = None if self._tables is None else self._tables.claims.get(namespace, name)
+        found: Claim | Gap = self._look((CLAIM, namespace, name), stored)
+        return found
+
+    def volume(self, name: str) -> PersistentVolume | Gap:
+        stored = None if self._tables is None else self._tables.volumes.get(name)
+        found: PersistentVolume | Gap = self._look((VOLUME, "", name), stored)
+        return found
+
+    def available_volumes(self, storage_class: str) -> Sequence[PersistentVolume] | Gap:
+        stored = None
+        if self._tables is not None and self._synced(VOLUME):
+            stored = self._tables.volumes.available(storage_class)
+        found: Sequence[PersistentVolume] | Gap = self._look((FREE_VOLUMES, "", storage_class), stored)
+        return found
+
+    def storage_class(self, name: str) -> StorageClass | Gap:
+        stored = None if self._tables is None else self._tables.classes.get(name)
+        found: StorageClass | Gap = self._look((CLASS, "", name), stored)
+        return found
+
+    def default_storage_class(self) -> StorageClass | Gap:
+        stored = None
+        if self._tables is not None and self._synced(CLASS):
+            stored = self._tables.classes.default()
+        found: StorageClass | Gap = self._look((DEFAULT_CLASS, "", ""), stored)
+        return found
+
+    def namespace(self, name: str) -> Namespace | Gap:
+        stored = None if self._tables is None else self._tables.namespaces.get(name)
+        found: Namespace | Gap = self._look((NAMESPACE, "", name), stored)
+        return found
+
+    def runtime(self, kind: str, namespace: str, name: str) -> Runtime | Gap:
+        if kind not in RUNTIME_KINDS:
+            return Gap.ABSENT
+        scope = "" if kind == CLUSTER_RUNTIME else namespace
+        stored: Runtime | Gap | None = None
+        if self._tables is not None:
+            stored = self._tables.runtime(kind, scope, name)
+            if stored is None and (fault := self._tables.runtime_fault(kind, scope, name)) is not None:
+                self._why[kind] = fault
+                stored = Gap.UNKNOWN
+        found: Runtime | Gap = self._look((kind, scope, name), stored)
+        return found
+
+    def snapshot(self, namespace: str, trainjob: str) -> Runtime | Gap:
+        found: Runtime | Gap = self._look((CONFIG_MAP, namespace, trainjob + SNAPSHOT_SUFFIX), None)
+        return found
+
+    def runs_of_runtime(self, kind: str, namespace: str, name: str) -> Sequence[Run] | Gap:
+        if self._tables is None or not self._synced(TRAINJOB):
+            return Gap.UNKNOWN
+        return self._tables.runs.of_runtime(kind, namespace, name)
+
+    def directories(self, namespace: str, claim: str, path: str | None = None) -> Sequence[RunDirectory] | Gap:
+        if self._tables is None or not self._synced(TRAINJOB):
+            return Gap.UNKNOWN
+        return self._tables.runs.directories(namespace, claim, path)
+
+    def release(self) -> Release | None:
+        return self._release or (None if self._tables is None else self._tables.served.release)
+
+    def why_unknown(self, kind: str) -> str:
+        if (why := self._why.get(kind)) is not None:
+            return why
+        watch = self._watches.get(kind)
+        if watch is not None and not watch.synced.is_set() and watch.trouble:
+            return f"{kind}: {watch.trouble}"
+        return f"{kind} objects could not be read in time"
+
+    def _synced(self, kind: str) -> bool:
+        watch = self._watches.get(kind)
+        return watch is not None and watch.synced.is_set()
+
+    # --- for those who read
+
+    def to_confirm(self) -> list[Wanted]:
+        """What came from a table and has not been read for this request."""
+        return [wanted for wanted in self.touched if wanted not in self._known and wanted not in self._settled]
+
+    def to_read(self) -> list[Wanted]:
+        """What was missed; where nothing was, everything that came from a table."""
+        return list(self.missed) or self.to_confirm()
+
+    def learn(self, wanted: Wanted, answer: Answer) -> None:
+        """Takes in what was read."""
+        if answer.value is not Gap.UNKNOWN:
+            self._known[wanted] = answer.value
+        elif wanted in self.touched and wanted[0] not in _LISTS:
+            # The table has seen the object; that the read failed takes nothing away from that.
+            self._settled.add(wanted)
+        else:
+            self._known[wanted] = Gap.UNKNOWN
+            self._why[_kind_of(wanted)] = answer.why
+        self.missed.pop(wanted, None)
+
+    def settle(self, why: str) -> None:
+        """No more reading: what was missed is unknown for ``why``, an object that came from a table stands.
+
+        That a list held nothing more may be a matter of milliseconds, so lists are unknown too.
+        """
+        for wanted in (*self.missed, *(one for one in self.to_confirm() if one[0] in _LISTS)):
+            self._known[wanted] = Gap.UNKNOWN
+            self._why[_kind_of(wanted)] = why
+        self.missed.clear()
+
+
+class LiveViews:
+    """Hands out views and reads what they lack. The server's ``Views``."""
+
+    def __init__(self, reader: Reader, tables: Tables, watches: Mapping[str, Watch], seconds: float) -> None:
+        self._reader = reader
+        self._tables = tables
+        self._watches = watches
+        self._late = f"the API server did not answer within {seconds:g} s"
+
+    def at_once(self, request: Request) -> LiveView:
+        """A view for one request."""
+        return LiveView(self._tables, self._watches)
+
+    def lacks(self, view: ClusterView, denies: bool) -> bool:
+        """Whether a verdict by this view has to wait for live reads."""
+        return isinstance(view, LiveView) and (bool(view.missed) or (denies and bool(view.to_confirm())))
+
+    async def read(self, request: Request, view: ClusterView | None = None) -> LiveView:
+        """Reads what the view lacks, all at once."""
+        if not isinstance(view, LiveView):
+            return self.at_once(request)
+        await read_into(view, self._reader)
+        return view
+
+    def without(self, request: Request, view: ClusterView | None = None) -> LiveView:
+        """The view in which nothing more will be read."""
+        if not isinstance(view, LiveView):
+            view = self.at_once(request)
+        view.settle(self._late)
+        return view
+
+
+async def read_into(view: LiveView, reader: Reader) -> None:
+    """Read what a view lacks, all at once."""
+    wanted = view.to_read()
+    answers: Iterable[Answer] = await asyncio.gather(*(reader.read(one, view.since) for one in wanted))
+    for one, answer in zip(wanted, answers, strict=True):
+        view.learn(one, answer)
+
+
+def directories_by(
+    tables: Tables, policy: Policy, release: Release | None = None
+) -> Callable[[Mapping[str, Any]], Iterable[tuple[str, str]] | None]:
+    """What ``RunTable`` works out the directories of a TrainJob with; None while its runtime is not in the tables."""
+
+    def directories(trainjob: Mapping[str, Any]) -> Iterable[tuple[str, str]] | None:
+        view = LiveView(tables, {}, release)
+        run = parse_run(trainjob)
+        if isinstance(view.runtime(run.runtime_kind, run.namespace, run.runtime_name), Gap):
+            return None
+        check_shape(TRAINJOB, trainjob)
+        return list(checkpoint_directories(view, trainjob, policy))
+
+    return directories
+
+
+def forbidden(who: str, wanted: Wanted) -> str:
+    """A lack of rights in words that name what to grant."""
+    kind, namespace, _ = wanted
+    verb = "list" if kind in _LISTS else "get"
+    where = f" in namespace {namespace}" if namespace else ""
+    return f"{who} may not {verb} {KINDS[_kind_of(wanted)].resource}{where}"
+
+
+def _snapshot(raw: Mapping[str, Any]) -> Runtime | None:
+    found = snapshot_text(raw)
+    if found is None:
+        return None
+    from webhook.cluster.yaml_text import Piece, TextError, parse
+
+    try:
+        documents = [value for _, value in parse(Piece(found[2].encode()))]
+    except TextError:
+        return None
+    if len(documents) != 1 or not isinstance(documents[0], dict):
+        return None
+    made, fault = keep_runtime(documents[0])
+    return None if fault is not None or made.kind not in (RUNTIME, CLUSTER_RUNTIME) else made
+
+
+def _kind_of(wanted: Wanted) -> str:
+    kind = wanted[0]
+    return VOLUME if kind == FREE_VOLUMES else CLASS if kind == DEFAULT_CLASS else kind
+
+
+def _words(wanted: Wanted) -> str:
+    kind, namespace, name = wanted
+    if kind in _LISTS:
+        return f"the {kind}" if kind == DEFAULT_CLASS else kind
+    return f'{kind} "{name}" in namespace {namespace}' if namespace else f'{kind} "{name}"'
+
+
+def _possible(wanted: Wanted) -> bool:
+    """Whether an object may have that name at all. Names come from users and go into paths."""
+    kind, namespace, name = wanted
+    if kind in _LISTS:
+        return True
+    known = KINDS[kind]
+    if known.namespaced and not _is_name(namespace):
+        return False
+    return _is_name(name)
+
+
+def _is_name(name: str) -> bool:
+    return bool(name) and len(name) <= 253 and _NAME.issuperset(name) and ".." not in name and name.strip("-.") == name
