@@ -34,6 +34,9 @@ _READ_ON: Final = 4 * BODY_LIMIT
 """Bytes. So much of a body that is too large is still taken in (and thrown away), since a caller that is cut off while
 it sends does not see the answer."""
 
+_REFUSED_SECONDS: Final = 1.0
+"""For the body of a request that there is no room for."""
+
 _log = logging.getLogger("ckptguard.server")
 
 
@@ -50,6 +53,8 @@ class State:
 
     def __init__(self) -> None:
         self.phase = Phase.STARTING
+        self.fault: Callable[[], str | None] = lambda: None
+        """What in the process hangs for good, so that only a new one helps."""
 
     @property
     def draining(self) -> bool:
@@ -81,7 +86,8 @@ class Front:
             return
         webhook: str = scope["path"]
         if not self.gate.enter():
-            await self._send(send, self.admission.refuse(webhook, 503, "too many requests at once"))
+            answer = self.admission.refuse(webhook, 503, "too many requests at once")
+            await self._send(send, await self._unread(receive, answer, _REFUSED_SECONDS))
             return
         try:
             answer = await self._answer(webhook, scope, receive)
@@ -97,7 +103,7 @@ class Front:
         """None where the caller has gone."""
         admission = self.admission
         if scope["method"] != "POST":
-            return admission.refuse(webhook, 405, f"{webhook} takes POST")
+            return await self._unread(receive, admission.refuse(webhook, 405, f"{webhook} takes POST"))
         kind, length, trace = _headers(scope["headers"])
         if not is_json(kind):
             fault = f"the content type is not {JSON.decode()}"
@@ -135,11 +141,11 @@ class Front:
     def _too_large(self, webhook: str) -> Answer:
         return self.admission.refuse(webhook, 413, f"the body is larger than {BODY_LIMIT} bytes")
 
-    async def _unread(self, receive: Receive, answer: Answer) -> Answer:
+    async def _unread(self, receive: Receive, answer: Answer, seconds: float | None = None) -> Answer:
         """Take in the rest of the body, within limits, and then answer."""
         size = 0
         try:
-            async with asyncio.timeout(self.body_seconds):
+            async with asyncio.timeout(self.body_seconds if seconds is None else seconds):
                 while size <= _READ_ON:
                     message = await receive()
                     size += len(message.get("body", b""))
@@ -156,8 +162,8 @@ class Front:
             headers.append((b"retry-after", str(RETRY_SECONDS).encode()))
         elif code == 405:
             headers.append((b"allow", b"POST"))
-        # Where the body was not read to its end, or we are leaving, the connection is not used again.
-        if self.state.draining or code in (405, 408, 413, 415, 503):
+        # uvicorn skips what is left of a body, so only a body that does not end costs the connection.
+        if self.state.draining or code in (408, 413):
             headers.append((b"connection", b"close"))
         await send({"type": "http.response.start", "status": code, "headers": headers})
         await send({"type": "http.response.body", "body": body})
@@ -176,6 +182,8 @@ def build_fastapi(state: State, metrics: Metrics, docs: bool) -> FastAPI:
 
     @app.get("/healthz", summary="The process runs")
     async def healthz() -> Response:
+        if (fault := state.fault()) is not None:
+            return _error(503, fault)
         return Response("ok\n", media_type="text/plain")
 
     @app.get("/readyz", summary="Requests may be sent here")
