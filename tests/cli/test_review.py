@@ -169,10 +169,11 @@ def test_other_releases_are_refused(run: Run, tmp_path: Path, release: str) -> N
     assert "known are 2.0, 2.1, 2.2, 2.3" in err
 
 
-def test_live_says_that_it_is_not_built(run: Run, tmp_path: Path) -> None:
+def test_live_needs_a_cluster(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
     code, out, err = run("review", write(tmp_path, "good.yaml", GOOD), "--live")
     assert (code, out) == (2, "")
-    assert "--live" in err
+    assert f"--live: there is no kubeconfig at {tmp_path / 'none'}" in err
 
 
 # --- output

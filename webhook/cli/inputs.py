@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from webhook.cluster.files import Document, FileError, FileView, Loaded, Notice, join, load_files
 from webhook.model.cluster import Runtime
@@ -14,7 +14,12 @@ from webhook.model.policy import Policy
 from webhook.model.release import NEWEST, OVERRIDE_FIELDS, Release, infer_release, parse_release
 from webhook.reports.review import Fault, Place
 
-NO_CLUSTER = "error: --live is not built yet: give the cluster's objects as files with --state"
+if TYPE_CHECKING:
+    from webhook.cluster.live_files import LiveFiles
+
+Answer = TypeVar("Answer")
+_ROUNDS: Final = 12
+"""More than look-ups can lead from one to the next."""
 
 
 def add_flags(parser: argparse.ArgumentParser, outputs: Sequence[str]) -> None:
@@ -27,7 +32,9 @@ def add_flags(parser: argparse.ArgumentParser, outputs: Sequence[str]) -> None:
         default=[],
         help="claims, volumes, classes, namespaces and runtimes of the cluster, as a file or a folder; repeatable",
     )
-    parser.add_argument("--live", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument(
+        "--live", action="store_true", help="look what is not among the files up in the cluster of your kubeconfig"
+    )
     parser.add_argument(
         "--trainer",
         metavar="RELEASE",
@@ -52,7 +59,12 @@ class Inputs:
     """
 
     def __init__(
-        self, files: Iterable[str], state: Iterable[str], trainer: Release | None, policy: Policy | None = None
+        self,
+        files: Iterable[str],
+        state: Iterable[str],
+        trainer: Release | None,
+        policy: Policy | None = None,
+        live: bool = False,
     ) -> None:
         seen: set[str] = set()
         given = load_files(files, seen=seen)
@@ -65,12 +77,61 @@ class Inputs:
         self._implied = _implied_releases(given)
         self._everything = [*given.documents, *around.documents]
         self._by_key: dict[tuple[str, str, str], Document] | None = None
-        self.view = FileView(self._everything, trainer, given.damaged | around.damaged, policy)
+        damaged = given.damaged | around.damaged
+        self._live: LiveFiles | None = None
+        if live:
+            self._live = self._over_cluster(damaged, policy)
+            if self._live is None:
+                self.documents = []
+        self.view = self._live or FileView(self._everything, trainer, damaged, policy)
+
+    def _over_cluster(self, damaged: set[str], policy: Policy | None) -> LiveFiles | None:
+        """The view of the files over the cluster; None, and a fault, where there is no cluster."""
+        try:
+            from webhook.cluster.connection import NoCluster
+            from webhook.cluster.live_files import LiveFiles
+
+            try:
+                return LiveFiles(self._everything, self._trainer, damaged, policy)
+            except NoCluster as error:
+                self.faults.append(Fault(None, f"--live: {error}"))
+        except ModuleNotFoundError as error:
+            if (error.name or "").startswith("webhook"):
+                raise
+            self.faults.append(
+                Fault(None, f"--live needs the library {error.name}: pip install 'checkpoint-guard[cluster]'")
+            )
+        return None
+
+    def asked(self, ask: Callable[[], Answer]) -> Answer:
+        """What the engine answers once everything that it looks up has been read; at once where files are all there is.
+
+        With ``--live`` it is asked again after every read, since what was read may lead to more.
+        """
+        answer = ask()
+        for _ in range(_ROUNDS):
+            if self._live is None or not self._live.lacks():
+                break
+            self._live.read()
+            answer = ask()
+        return answer
+
+    def close(self) -> None:
+        """End the connection to a cluster, and note what could not be read there."""
+        if self._live is not None:
+            self._live.close()
+            self.notices += [f"--live: {why}: what depends on it is unknown" for why in self._live.unread()]
+            self._live = None
 
     def release(self, document: Document) -> Release:
-        """``--trainer``; else told by a TrainJob's override field, and for a runtime by the TrainJobs that use it."""
+        """``--trainer``, else what the cluster serves.
+
+        Else a TrainJob's override field tells it, and for a runtime that of the TrainJobs that use it.
+        """
         if self._trainer is not None:
             return self._trainer
+        if (served := self.view.release()) is not None:
+            return served
         if document.kind == "TrainJob":
             return infer_release(document.object.get("spec"))
         return self._implied.get(document.key, NEWEST)

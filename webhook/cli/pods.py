@@ -9,11 +9,13 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterator
+from functools import partial
 
-from webhook.cli.inputs import NO_CLUSTER, Inputs, add_flags, runtime_key
+from webhook.cli.inputs import Inputs, add_flags, runtime_key
 from webhook.cli.output import coloured, complain, write, write_text
 from webhook.cluster.files import Document
 from webhook.decision import build_subject
+from webhook.model.cluster import Gap
 from webhook.model.policy import Policy
 from webhook.model.request import Request
 from webhook.model.subject import Subject
@@ -29,18 +31,21 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """0, or 2 where something could not be read or built."""
-    if arguments.live:
-        complain([NO_CLUSTER])
-        return 2
-    inputs = Inputs(arguments.files, arguments.state, arguments.trainer)
+    inputs = Inputs(arguments.files, arguments.state, arguments.trainer, live=arguments.live)
     nothing = inputs.nothing(arguments.files)
     faults = list(inputs.faults) if nothing is None else [nothing]
     built = list(_built(inputs))
+    inputs.close()
     for document, subject in built:
         if subject.effective is None:
             kind, namespace, name = runtime_key(document)
             where = f" in namespace {namespace}" if namespace else ""
-            message = f'there is no {kind} "{name}"{where} among the files: add it with --state'
+            if not arguments.live:
+                message = f'there is no {kind} "{name}"{where} among the files: add it with --state'
+            elif subject.runtime is Gap.ABSENT:
+                message = f'there is no {kind} "{name}"{where}, neither among the files nor in the cluster'
+            else:
+                message = f'{kind} "{name}"{where} is not known: {subject.cluster.why_unknown(kind)}'
             faults.append(
                 Fault(document.file, message, document.line_of("spec.runtimeRef.name"), "spec.runtimeRef.name")
             )
@@ -70,7 +75,8 @@ def _built(inputs: Inputs) -> Iterator[tuple[Document, Subject]]:
     for document in inputs.documents:
         if document.kind == "TrainJob" or document.key not in used:
             request = Request("CREATE", document.kind, document.namespace, document.name, document.object)
-            yield document, build_subject(request, inputs.view, Policy(), inputs.release(document))
+            build = partial(build_subject, request, inputs.view, Policy(), inputs.release(document))
+            yield document, inputs.asked(build)
 
 
 def _text(built: list[tuple[Document, Subject]], colour: bool) -> Iterator[str]:

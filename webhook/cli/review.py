@@ -10,7 +10,7 @@ import argparse
 import sys
 from functools import partial
 
-from webhook.cli.inputs import NO_CLUSTER, Inputs, add_flags, fault_of, load_policy_file, runtime_of
+from webhook.cli.inputs import Inputs, add_flags, fault_of, load_policy_file, runtime_of
 from webhook.cli.output import coloured, complain, write, write_text
 from webhook.cluster.files import Document, load_files
 from webhook.decision import default_object, review_object
@@ -34,9 +34,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """0 allowed, 1 denied, 2 could not review."""
-    if arguments.live:
-        complain([NO_CLUSTER])
-        return 2
     review = review_files(arguments)
     _print(review, arguments.output)
     return review.exit_code()
@@ -48,7 +45,7 @@ def review_files(arguments: argparse.Namespace) -> Review:
     policy = load_policy_file(arguments.policy, faults)
     if policy is None:
         return Review(faults=tuple(faults))
-    inputs = Inputs(arguments.files, arguments.state, arguments.trainer, policy)
+    inputs = Inputs(arguments.files, arguments.state, arguments.trainer, policy, arguments.live)
     nothing = inputs.nothing(arguments.files)
     faults.extend(inputs.faults if nothing is None else (nothing,))
     old: dict[tuple[str, str, str], Document] = {}
@@ -62,7 +59,9 @@ def review_files(arguments: argparse.Namespace) -> Review:
     filled: dict[int, Defaulted] = {}
     for document in inputs.documents:
         if document.kind in RUNTIME_KINDS:
-            done = default_object(requests[id(document)], inputs.view, policy, inputs.release(document))
+            done = inputs.asked(
+                partial(default_object, requests[id(document)], inputs.view, policy, inputs.release(document))
+            )
             filled[id(document)] = done
             if done.patch:
                 inputs.view.put_runtime(runtime_of(document, done.object))
@@ -70,6 +69,7 @@ def review_files(arguments: argparse.Namespace) -> Review:
         _reviewed(document, requests[id(document)], filled.get(id(document)), inputs, policy)
         for document in inputs.documents
     )
+    inputs.close()
     return Review(results, tuple(faults), tuple(inputs.notices))
 
 
@@ -90,9 +90,9 @@ def _reviewed(
     """The result for one object; ``filled`` is what ``default_object`` already said of it."""
     release = inputs.release(document)
     if filled is None:
-        filled = default_object(request, inputs.view, policy, release)
+        filled = inputs.asked(partial(default_object, request, inputs.view, policy, release))
     stored = Request(request.operation, request.kind, request.namespace, request.name, filled.object, request.old)
-    decision = review_object(stored, inputs.view, policy, release)
+    decision = inputs.asked(partial(review_object, stored, inputs.view, policy, release))
     findings = decision.findings
     verdict = decision.verdict
     if filled.findings:

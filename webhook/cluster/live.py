@@ -55,8 +55,10 @@ Wanted = tuple[str, str, str]
 
 FREE_VOLUMES: Final = "available PersistentVolumes"
 DEFAULT_CLASS: Final = "default StorageClass"
+TRAINJOBS: Final = "TrainJobs"
+"""All of a namespace, or of all namespaces."""
 
-_LISTS: Final = (FREE_VOLUMES, DEFAULT_CLASS)
+_LISTS: Final = (FREE_VOLUMES, DEFAULT_CLASS, TRAINJOBS)
 _FORBIDDEN_SECONDS: Final = 10.0
 _LISTED_AT_MOST: Final = 5000
 """Volumes. Listing more would take longer than a request may wait."""
@@ -177,6 +179,9 @@ class Reader:
                 if isinstance(raw, dict)
             ]
             return Answer(default_class(classes) or Gap.ABSENT)
+        if kind == TRAINJOBS:
+            found = (orjson.loads(item) for item in await self._list(TRAINJOB, namespace=namespace))
+            return Answer([raw for raw in found if isinstance(raw, dict)])
         raw = orjson.loads(await self._connection.get(KINDS[kind].path(namespace, name)))
         if not isinstance(raw, dict):
             raise msgspec.DecodeError("no object")
@@ -205,13 +210,14 @@ class Reader:
                 made = known  # with what was prepared for it
         return Answer(made)
 
-    async def _list(self, kind: str, at_most: int = 100_000) -> list[Any]:
+    async def _list(self, kind: str, namespace: str = "") -> list[Any]:
         found: list[Any] = []
-        params = {"limit": "500"}
+        path = KINDS[kind].path(namespace, "").rstrip("/") if namespace else KINDS[kind].collection
+        params = {"limit": str(KINDS[kind].page)}
         while True:
-            page = _page(await self._connection.get(KINDS[kind].collection, params))
+            page = _page(await self._connection.get(path, params))
             found += page.items or ()
-            if not page.metadata.continue_ or len(found) >= at_most:
+            if not page.metadata.continue_:
                 return found
             params["continue"] = page.metadata.continue_
 
@@ -331,6 +337,19 @@ class LiveView:
 
     def release(self) -> Release | None:
         return self._release or (None if self._tables is None else self._tables.served.release)
+
+    def trainjobs(self, namespace: str) -> list[dict[str, Any]] | Gap:
+        """All TrainJobs of a namespace, or of all where that is ``""``, whole. Always read, never from a table."""
+        found: list[dict[str, Any]] | Gap = self._look((TRAINJOBS, namespace, ""), None)
+        return found
+
+    def reason(self, kind: str) -> str | None:
+        """Why a read of that kind failed, if one did."""
+        return self._why.get(kind)
+
+    def reasons(self) -> list[str]:
+        """Why reads failed."""
+        return list(self._why.values())
 
     def why_unknown(self, kind: str) -> str:
         if (why := self._why.get(kind)) is not None:
@@ -459,13 +478,13 @@ def _snapshot(raw: Mapping[str, Any]) -> Runtime | None:
 
 def _kind_of(wanted: Wanted) -> str:
     kind = wanted[0]
-    return VOLUME if kind == FREE_VOLUMES else CLASS if kind == DEFAULT_CLASS else kind
+    return {FREE_VOLUMES: VOLUME, DEFAULT_CLASS: CLASS, TRAINJOBS: TRAINJOB}.get(kind, kind)
 
 
 def _words(wanted: Wanted) -> str:
     kind, namespace, name = wanted
     if kind in _LISTS:
-        return f"the {kind}" if kind == DEFAULT_CLASS else kind
+        return f"the {kind}" if kind == DEFAULT_CLASS else kind + (f" in namespace {namespace}" if namespace else "")
     return f'{kind} "{name}" in namespace {namespace}' if namespace else f'{kind} "{name}"'
 
 

@@ -128,6 +128,10 @@ class Store:
     def snapshot(self, namespace: str, trainjob: str) -> Runtime | Gap:
         return self._snapshots.get((namespace, trainjob)) or self.miss("ConfigMap")
 
+    def names_of_trainjobs(self) -> frozenset[tuple[str, str]]:
+        """Namespace and name of every TrainJob, finished or not."""
+        return frozenset(self._trainjobs)
+
     def unfinished(self, namespace: str | None = None) -> Iterator[tuple[Run, Raw]]:
         """TrainJobs that are not over, of one namespace or of all."""
         for (where, _), raw in self._trainjobs.items():
