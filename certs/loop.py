@@ -1,0 +1,120 @@
+"""The loop around the rotation: whose turn it is, how faults are told and waited out, when it ends."""
+
+from __future__ import annotations
+
+import datetime
+import random
+from collections.abc import Callable
+from typing import NamedTuple
+
+from certs import lease
+from certs.cluster import Away, Cluster, Conflict, Refused
+from certs.rotation import Renew, Rotation, Settings
+
+
+class Clock(NamedTuple):
+    """Time as the loop needs it; ``pause`` returns True where the process is to end."""
+
+    now: Callable[[], datetime.datetime]
+    monotonic: Callable[[], float]
+    pause: Callable[[float], bool]
+
+
+class Status:
+    """What health and metrics say about the loop."""
+
+    def __init__(self) -> None:
+        self.leading = False
+        self.fault: str | None = None
+        self.writes = {"ca": 0, "leaf": 0, "bundle": 0, "order": 0}
+        self.failures = 0
+        self.last_turn = 0.0
+
+
+class Leadership:
+    """The Lease of one replica, held or waited for."""
+
+    def __init__(self, cluster: Cluster, settings: Settings, me: str, clock: Clock) -> None:
+        self._cluster = cluster
+        self._settings = settings
+        self._me = me
+        self._clock = clock
+        self._seen: lease.Seen | None = None
+
+    def hold(self) -> bool:
+        """Take or renew the Lease; False where another holds it. Raises Conflict, Away or Refused."""
+        settings = self._settings
+        found = self._cluster.lease(settings.lease)
+        monotonic = self._clock.monotonic()
+        self._seen = lease.observe(found, self._seen, monotonic)
+        if lease.decide(found, self._seen, self._me, monotonic) == "wait":
+            return False
+        self._cluster.write_lease(lease.build(found, settings.namespace, settings.lease, self._me, self._clock.now()))
+        return True
+
+    def leave(self) -> None:
+        """Let the Lease go, if it is ours and the cluster is there."""
+        try:
+            found = self._cluster.lease(self._settings.lease)
+            if found is not None and (found.get("spec") or {}).get("holderIdentity") == self._me:
+                self._cluster.write_lease(lease.release(found))
+        except (Conflict, Away, Refused):
+            pass
+
+
+Tell = Callable[[str], None]
+
+
+def run_once(rotation: Rotation, clock: Clock, tell: Tell, renew: Renew | None = None, attempts: int = 10) -> None:
+    """Step until nothing is left to do. Raises Refused, and Away or Conflict after so many attempts in vain."""
+    while True:
+        try:
+            step = rotation.step(clock.now(), clock.monotonic(), renew)
+        except (Conflict, Away) as error:
+            attempts -= 1
+            if attempts <= 0:
+                raise
+            tell(f"again, since {error}")
+            if clock.pause(random.uniform(0.2, 1.0)):  # noqa: S311 - jitter
+                return
+            continue
+        renew = None
+        for what in step.done:
+            tell(what.words)
+        if not step.wait:
+            return
+        tell(f"waiting {step.wait:.0f} s until every API server has the new authority")
+        if clock.pause(step.wait):
+            return
+
+
+def run(rotation: Rotation, leadership: Leadership, status: Status, clock: Clock, tell: Tell, interval: float) -> None:
+    """Keep the certificates until ``clock.pause`` says to end. Faults of the cluster are told and waited out."""
+    failing = 0
+    while True:
+        pause = interval
+        try:
+            status.leading = leadership.hold()
+            if status.leading:
+                step = rotation.step(clock.now(), clock.monotonic())
+                for what in step.done:
+                    tell(what.words)
+                    status.writes[what.what] += 1
+                if step.done or step.wait:
+                    pause = min(interval, step.wait or 1.0)
+            if status.fault is not None:
+                tell(f"in order again, after {failing} attempts in vain")
+            status.fault, failing = None, 0
+        except Conflict:
+            pause = random.uniform(0.1, 0.5)  # noqa: S311 - jitter
+        except (Away, Refused) as error:
+            failing += 1
+            status.failures += 1
+            if status.fault != str(error):
+                tell(f"cannot go on, what stands stays in use: {error}")
+            status.fault = str(error)
+            pause = min(interval, 2.0 ** min(failing, 6)) * random.uniform(0.8, 1.2)  # noqa: S311
+        status.last_turn = clock.monotonic()
+        if clock.pause(pause):
+            break
+    leadership.leave()

@@ -1,0 +1,118 @@
+"""``ckptguard certs``: flags, words, exit codes."""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from certs import command
+from certs.actions import parse_time, read_settings
+from certs.health import metrics_text, serve_health
+from certs.loop import Clock, Status
+from certs.rotation import Rotation
+from tests.certs.cluster import NOW, SETTINGS, FakeCluster
+
+
+def parse(*arguments: str) -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    command.configure(parser)
+    return parser.parse_args(arguments)
+
+
+def test_defaults() -> None:
+    settings = read_settings(parse("run", "--namespace", "guard"))
+    assert settings == SETTINGS
+    assert read_settings(parse("check")).namespace == "checkpoint-guard"
+
+
+def test_flags() -> None:
+    settings = read_settings(
+        parse("once", "--namespace=ns", "--service=svc", "--name=127.0.0.1", "--life=30s", "--ca-life=2m",
+              "--settle=2s", "--configuration=a", "--configuration=b", "--secret=s", "--ca-secret=t")
+    )  # fmt: skip
+    assert settings.names == ("svc.ns.svc", "svc.ns", "svc.ns.svc.cluster.local", "127.0.0.1")
+    assert settings.configurations == ("a", "b")
+    assert (settings.leaf_life.seconds, settings.authority_life.seconds, settings.settle) == (30, 120, 2.0)
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["--life=1"], '"1" is no time'),
+        (["--life=-5d"], '"-5d" is no time'),
+        (["--life=5s"], "--life is at least 10s"),
+        (["--life=90d", "--ca-life=30d"], "--ca-life at least --life"),
+        (["--life=30s", "--settle=20s"], "--settle is longer than a third"),
+        (["--secret=a", "--ca-secret=a"], "pods would get the authority's key"),
+    ],
+)
+def test_flags_that_make_no_sense(flags: list[str], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        read_settings(parse("once", *flags))
+
+
+def test_times() -> None:
+    assert parse_time("90d") == datetime.timedelta(days=90)
+    assert parse_time("1.5h") == datetime.timedelta(minutes=90)
+    assert parse_time("15m").total_seconds() == 900
+
+
+def ckptguard(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "webhook", "certs", *arguments], capture_output=True, text=True, check=False, timeout=60
+    )
+
+
+def test_no_cluster_is_two(tmp_path: Path) -> None:
+    ended = ckptguard("check", "--kubeconfig", str(tmp_path / "none"))
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert "error: the cluster's configuration cannot be used" in ended.stderr
+    assert len(ended.stderr.splitlines()) == 1
+
+
+def test_an_api_server_that_does_not_answer_cannot_be_checked(tmp_path: Path) -> None:
+    config = tmp_path / "config"
+    config.write_text(
+        "{apiVersion: v1, kind: Config, current-context: a, contexts: [{name: a, context: {cluster: a, user: a}}],"
+        " clusters: [{name: a, cluster: {server: 'https://127.0.0.1:1'}}], users: [{name: a, user: {token: x}}]}"
+    )
+    ended = ckptguard("check", "--kubeconfig", str(config))
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert "error: cannot be checked" in ended.stderr
+
+
+def test_looking_at_the_command_imports_nothing_heavy() -> None:
+    code = "import sys, certs.command; print(sorted({m.partition('.')[0] for m in sys.modules} & {'cryptography', 'kubernetes'}))"  # noqa: E501
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ended.stdout == "[]\n"
+
+
+def test_health_and_metrics() -> None:
+    rotation, status, at = Rotation(FakeCluster(), SETTINGS), Status(), [0.0]
+    assert "expires" not in metrics_text(status, rotation)
+    rotation.step(NOW, 0.0)
+    status.leading, status.writes["ca"] = True, 1
+    clock = Clock(lambda: NOW, lambda: at[0], lambda seconds: False)
+    server = serve_health("127.0.0.1:0", status, rotation, clock, 10)
+    try:
+        url = f"http://127.0.0.1:{server.server_address[1]}"
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        with opener.open(f"{url}/healthz") as answer:
+            assert answer.read() == b"ok\n"
+        with opener.open(f"{url}/metrics") as answer:
+            lines = answer.read().decode().splitlines()
+        assert "ckptguard_certs_leading 1" in lines
+        assert 'ckptguard_certs_writes_total{what="ca"} 1' in lines
+        assert f'ckptguard_certs_expires_seconds{{what="leaf"}} {int(NOW.timestamp()) + 90 * 86400}' in lines
+        at[0] = 1000.0
+        with pytest.raises(urllib.error.HTTPError, match="503"):
+            opener.open(f"{url}/healthz")
+    finally:
+        server.shutdown()
+        server.server_close()
