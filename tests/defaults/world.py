@@ -143,7 +143,7 @@ def fill(
 
 def applied(obj: Object, patch: Sequence[Any]) -> Any:
     """The object after the patch, by an implementation of RFC 6902 that is not ours."""
-    return jsonpatch.apply_patch(copy.deepcopy(obj), json.loads(json.dumps(list(patch))))
+    return jsonpatch.apply_patch(json.loads(json.dumps(obj)), json.loads(json.dumps(list(patch))))
 
 
 def pods(obj: Any, release: Release = Release.V2_3) -> dict[str, Object]:

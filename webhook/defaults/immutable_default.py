@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-import msgspec
-
 from webhook.model.cluster import Gap
 from webhook.model.default import Context, Default
 from webhook.model.draft import Draft
@@ -44,7 +42,7 @@ def apply(draft: Draft, context: Context) -> bool:
             RULE,
             severity,
             Origin(label, FIELD, "failurePolicy"),
-            f"failurePolicy {_text(old)} was filled in at creation and cannot be changed to {_text(new)}",
+            f"failurePolicy {_text(old)} was filled in at creation and cannot become {_text(new)}",
             "the API server refuses the change: JobSet's failurePolicy is immutable once it is there",
             f"{_holders(context)}kubectl delete {request.kind.lower()} {request.name}{scope}\n"
             f"kubectl create{scope} -f <file of the runtime>",
@@ -60,7 +58,14 @@ def _filled(policy: Raw) -> dict[str, Any]:
 
 
 def _text(policy: Raw) -> str:
-    return f'"{msgspec.json.encode(policy, order="sorted").decode()}"'
+    """In words, without what the CRD fills in: ``"maxRestarts: 3, rules: 1 item"``."""
+    parts: list[str] = []
+    for key, value in sorted(policy.items()):
+        if isinstance(value, list):
+            value = f"{len(value)} item{'s' if len(value) != 1 else ''}"
+        if value is not None and (key, value) != ("restartStrategy", "Recreate"):
+            parts.append(f"{key}: {value}")
+    return f'"{", ".join(parts)}"'
 
 
 def _holders(context: Context) -> str:

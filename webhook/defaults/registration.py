@@ -1,9 +1,9 @@
 """When losing what we added is worth refusing an UPDATE while nobody answers: CEL for the fail-closed registration.
 
 ``/mutate`` is registered with ``failurePolicy: Ignore``. Beside it stand three registrations for UPDATE with ``Fail``,
-each with one of these sets of ``matchConditions``: they match only where the old object carries our record and the part,
-the new one has lost the part, and the object is not being deleted. So a healthy guard is asked once more at most, and
-without one suspend, resume, annotations, finalizers and deletion pass.
+each with one of these sets of ``matchConditions``: they match only where the old object carries our record and the
+part, the new one has lost the part, and the object is not being deleted. So a healthy guard, asked by the first one
+before, is not asked again, and without one suspend, resume, annotations, finalizers and deletion pass.
 
 Every expression is written so that it cannot fail on any object that the CRDs let through: an error would refuse the
 request. The record is JSON without spaces, which CEL cannot read but can look for a text in.
