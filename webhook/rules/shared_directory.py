@@ -37,8 +37,8 @@ def check(subject: Subject) -> Iterator[Finding]:
         return
     told: set[tuple[str, str]] = set()
     for checkpoint in subject.checkpoints:
-        claim, path = checkpoint.storage.claim_name, path_on_claim(checkpoint)
-        if claim is None or path is None or (claim, path) in told:
+        claim = checkpoint.storage.claim_name
+        if claim is None or (path := path_on_claim(checkpoint)) is None or (claim, path) in told:
             continue
         named, count = _others(subject, claim, path)
         if count:
@@ -62,7 +62,7 @@ def check(subject: Subject) -> Iterator[Finding]:
 def _others(subject: Subject, claim: str, path: str) -> tuple[list[str], int]:
     """The first two other runs by name, and how many there are; looks at no more of a long list than it must."""
     known = subject.cluster.directories(subject.namespace, claim, path)
-    if isinstance(known, Gap):
+    if isinstance(known, Gap) or not known:
         return [], 0
     # The view may hold this very object; from files one with generateName goes by that.
     name = subject.request.name

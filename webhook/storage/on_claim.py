@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import posixpath
-
+from webhook.effective.checkpoint import components
 from webhook.model.pod import Checkpoint
 
 
@@ -16,8 +15,14 @@ def path_on_claim(checkpoint: Checkpoint) -> str | None:
     mount, directory = checkpoint.mount, checkpoint.directory
     if mount is None or directory is None:
         return None
-    inside = posixpath.relpath(directory, str(mount.get("mountPath") or "/"))
-    path = posixpath.normpath("/" + posixpath.join(mount.get("subPath") or mount.get("subPathExpr") or "", inside))
-    if inside.startswith("..") or "$(" in path or "<" in path:
-        return None
-    return path.replace("//", "/")
+    top: str = mount.get("mountPath") or "/"
+    within: str = mount.get("subPath") or mount.get("subPathExpr") or ""
+    if not within and directory.startswith(top) and directory[len(top) : len(top) + 1] in ("", "/"):
+        # As nearly always: a directory is normalised, so what is left of it is.
+        path = directory[len(top) :] or "/"
+    else:
+        root, inside = components(top), components(directory)
+        if inside[: len(root)] != root:
+            return None
+        path = "/" + "/".join([*components(within), *inside[len(root) :]])
+    return None if "$(" in path or "<" in path else path
