@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 CONNECT_SECONDS: Final = 5.0
 PAGE_SECONDS: Final = 60.0
 """The API server's own limit for a request that is no watch."""
+MOUNTED: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _RELOAD_SECONDS: Final = 5.0
 _LINE_LIMIT: Final = 32 * 1024 * 1024
 """Bytes of one watch event: an object is at most some 3 MiB."""
@@ -53,21 +54,25 @@ Load = Callable[[], Awaitable[Any]]
 """Makes a ``kubernetes.aio`` Configuration. Raises NoCluster."""
 
 
-def configuration(kubeconfig: Path | None = None, inside_first: bool = False) -> Load:
+def configuration(kubeconfig: Path | None = None, inside_first: bool = False, mounted: Path = MOUNTED) -> Load:
     """From the kubeconfig given, else ``$KUBECONFIG``, ``~/.kube/config`` or the pod's own service account.
 
     ``inside_first`` asks for the service account before ``~/.kube/config``: what a server in a pod wants.
+    ``mounted`` is where its token and CA are.
     """
 
     async def load() -> Any:
         from kubernetes.aio.client import Configuration
-        from kubernetes.aio.config import ConfigException, load_incluster_config, load_kube_config
+        from kubernetes.aio.config import ConfigException, load_kube_config
+        from kubernetes.aio.config.incluster_config import InClusterConfigLoader
 
         made = Configuration()
         try:
             name = _choose(kubeconfig, inside_first)
             if name is None:
-                load_incluster_config(client_configuration=made)  # type: ignore[no-untyped-call]
+                # It reads the token again once a minute.
+                loader = InClusterConfigLoader(str(mounted / "token"), str(mounted / "ca.crt"))  # type: ignore[no-untyped-call]
+                loader.load_and_set(made)  # type: ignore[no-untyped-call]
             else:
                 # Without persist_config nothing is written to a user's file.
                 await load_kube_config(name, client_configuration=made, persist_config=False)  # type: ignore[no-untyped-call]
@@ -104,16 +109,12 @@ class Connection:
         self._options: dict[str, Any] = {}
         self._opening = asyncio.Lock()
         self._reloaded = 0.0
-        self.requests: dict[tuple[str, str], int] | None = None
-        """Where it is a dict, requests are counted in it by verb and path without query."""
 
     async def get(self, path: str, params: Mapping[str, str] | None = None, seconds: float = PAGE_SECONDS) -> bytes:
         """The body of a GET. Raises Refused, Unreachable, NoCluster."""
         import aiohttp
 
         limits = aiohttp.ClientTimeout(total=seconds, sock_connect=CONNECT_SECONDS)
-        if self.requests is not None:
-            self._count("list" if params else "get", path)
         try:
             async with await self._send(path, params, limits) as response:
                 if response.status != 200:
@@ -122,7 +123,7 @@ class Connection:
         except (TimeoutError, aiohttp.ClientError, OSError) as error:
             raise Unreachable(_words(error)) from error
 
-    async def watch(self, path: str, params: Mapping[str, str], silence: float) -> AsyncIterator[list[bytes]]:
+    async def watch(self, path: str, params: Mapping[str, str], silence: float) -> AsyncGenerator[list[bytes], None]:
         """The whole lines of a watch, as they arrive; ends when the server ends it.
 
         Raises Unreachable where nothing arrives for ``silence`` seconds or the connection breaks, and Refused.
@@ -131,8 +132,6 @@ class Connection:
         import aiohttp
 
         limits = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS, sock_read=silence)
-        if self.requests is not None:
-            self._count("watch", path)
         try:
             async with await self._send(path, params, limits) as response:
                 if response.status != 200:
@@ -221,10 +220,6 @@ class Connection:
         if response.status == 401:
             await self.reload()
         return Refused(response.status, message, float(after) if after.isdigit() else 0.0)
-
-    def _count(self, verb: str, path: str) -> None:
-        if self.requests is not None:
-            self.requests[verb, path] = self.requests.get((verb, path), 0) + 1
 
 
 def _words(error: BaseException) -> str:

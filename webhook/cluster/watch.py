@@ -10,6 +10,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Callable, Sequence
+from contextlib import aclosing
 from time import monotonic, perf_counter
 from typing import Any, Final
 
@@ -195,21 +196,23 @@ class Watch:
         }
         if self.kind.only:
             params["fieldSelector"] = f"metadata.name={self.kind.only}"
-        async for lines in self._connection.watch(self.kind.collection, params, self._pace.silence):
-            self.moved = self.heard = monotonic()
-            if not lines:
-                # Connected: what went wrong is over.
-                self.trouble = None
-                continue
-            self._slice = perf_counter()
-            for line in lines:
-                if line:
-                    version = self._take(line)
-                    if perf_counter() - self._slice > SLICE_SECONDS:
-                        await self._yield()
-            self._failures = 0
-            self._nonsense = 0
-            self._advance(version)
+        # Closed at once, whatever happens: an abandoned watch would go on receiving.
+        async with aclosing(self._connection.watch(self.kind.collection, params, self._pace.silence)) as stream:
+            async for lines in stream:
+                self.moved = self.heard = monotonic()
+                if not lines:
+                    # Connected: what went wrong is over.
+                    self.trouble = None
+                    continue
+                self._slice = perf_counter()
+                for line in lines:
+                    if line:
+                        version = self._take(line)
+                        if perf_counter() - self._slice > SLICE_SECONDS:
+                            await self._yield()
+                self._failures = 0
+                self._nonsense = 0
+                self._advance(version)
         return version
 
     def _take(self, line: bytes) -> str:
