@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 Raw = Mapping[str, Any]
-Merge = Callable[[Raw, Raw], dict[str, Any]]
+Merge = Callable[[Raw, Raw], Raw]
 
 POINTERS: Final = frozenset(("csi", "azureDisk"))
 """Volume sources whose ``readOnly`` and ``fsType`` are pointers, so that false and "" count."""
@@ -111,8 +111,10 @@ def merge_map(base: Raw, patch: Raw, pointers: bool = True, depth: int = 0) -> d
     return out
 
 
-def merge_volume(base: Raw, patch: Raw) -> dict[str, Any]:
+def merge_volume(base: Raw, patch: Raw) -> Raw:
     """A volume of a known name: the same source merges, another comes to stand beside it (and the Job is refused)."""
+    if base == patch:
+        return base
     out = dict(base)
     for source, value in patch.items():
         if value is None or source[:1] == "$":
@@ -125,8 +127,10 @@ def merge_volume(base: Raw, patch: Raw) -> dict[str, Any]:
     return out
 
 
-def merge_variable(base: Raw, patch: Raw) -> dict[str, Any]:
+def merge_variable(base: Raw, patch: Raw) -> Raw:
     """A variable of a known name: ``value`` and ``valueFrom`` may both survive (and the Job is refused)."""
+    if base == patch:
+        return base
     out = dict(base)
     if patch.get("value"):
         out["value"] = patch["value"]
@@ -137,8 +141,10 @@ def merge_variable(base: Raw, patch: Raw) -> dict[str, Any]:
     return out
 
 
-def merge_mount(base: Raw, patch: Raw) -> dict[str, Any]:
+def merge_mount(base: Raw, patch: Raw) -> Raw:
     """A mount at a known path; fields of both survive."""
+    if base == patch:
+        return base
     pointers = ("mountPropagation", "recursiveReadOnly")
     said = {field: value for field, value in patch.items() if value or (value is not None and field in pointers)}
     return {**base, **said}

@@ -27,6 +27,13 @@ class UnbuildableError(Exception):
 
 def upsert(env: Sequence[Raw], *added: Iterable[Raw]) -> list[Raw]:
     """Variables with others put in: a known name keeps its place, a new one goes to the end."""
+    named: dict[Any, Raw] = {variable.get("name"): variable for variable in env}
+    if len(named) == len(env):
+        for variables in added:
+            for variable in variables:
+                named[variable.get("name")] = variable
+        return list(named.values())
+    # A name that stands twice: the first is the one that is replaced, and the rest stay.
     out = list(env)
     place: dict[Any, int] = {}
     for index, variable in enumerate(out):
