@@ -65,6 +65,7 @@ def configuration(kubeconfig: Path | None = None, inside_first: bool = False, mo
         from kubernetes.aio.client import Configuration
         from kubernetes.aio.config import ConfigException, load_kube_config
         from kubernetes.aio.config.incluster_config import InClusterConfigLoader
+        from yaml import YAMLError
 
         made = Configuration()
         try:
@@ -78,8 +79,8 @@ def configuration(kubeconfig: Path | None = None, inside_first: bool = False, mo
                 await load_kube_config(name, client_configuration=made, persist_config=False)  # type: ignore[no-untyped-call]
         except ConfigException as error:
             raise NoCluster(f"the cluster's configuration cannot be used: {error}") from None
-        except (OSError, ValueError, TypeError, KeyError) as error:
-            raise NoCluster(f"the cluster's configuration cannot be read: {type(error).__name__}: {error}") from None
+        except (OSError, ValueError, TypeError, KeyError, AttributeError, YAMLError) as error:
+            raise NoCluster(f"the cluster's configuration cannot be read: {_words(error)}") from None
         return made
 
     return load

@@ -31,7 +31,7 @@ from webhook.cluster.kinds import (
     Page,
 )
 from webhook.cluster.objects import created, parse_claim, parse_run, parse_storage_class, snapshot_text
-from webhook.cluster.tables import Tables, VolumeTable, default_class, keep_namespace, keep_runtime, same_version
+from webhook.cluster.tables import Tables, VolumeTable, default_class, keep_namespace, keep_runtime, load, same_version
 from webhook.cluster.watch import Watch
 from webhook.model.cluster import (
     Claim,
@@ -173,17 +173,14 @@ class Reader:
         if kind == FREE_VOLUMES:
             return await self._free_volumes(name)
         if kind == DEFAULT_CLASS:
-            classes = [
-                (parse_storage_class(raw), created(raw))
-                for raw in map(orjson.loads, await self._list(CLASS))
-                if isinstance(raw, dict)
-            ]
+            listed = (load(item) for item in await self._list(CLASS))
+            classes = [(parse_storage_class(raw), created(raw)) for raw in listed if raw is not None]
             return Answer(default_class(classes) or Gap.ABSENT)
         if kind == TRAINJOBS:
-            found = (orjson.loads(item) for item in await self._list(TRAINJOB, namespace=namespace))
-            return Answer([raw for raw in found if isinstance(raw, dict)])
-        raw = orjson.loads(await self._connection.get(KINDS[kind].path(namespace, name)))
-        if not isinstance(raw, dict):
+            found = (load(item) for item in await self._list(TRAINJOB, namespace))
+            return Answer([raw for raw in found if raw is not None])
+        raw = load(await self._connection.get(KINDS[kind].path(namespace, name)))
+        if raw is None:
             raise msgspec.DecodeError("no object")
         return self._made(kind, raw)
 

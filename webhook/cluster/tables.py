@@ -104,7 +104,7 @@ class ClaimTable:
 
     def _put_odd(self, raw: Raw | bytes) -> Key | None:
         """An object whose fields have other types than the API's: read without trust."""
-        found = _loads(raw)
+        found = load(raw)
         if found is None:
             return None
         claim = parse_claim(found)
@@ -205,7 +205,7 @@ class VolumeTable:
                 reference = self._reference(holder)
                 claim = (reference.namespace, reference.name) if reference.name else None
         except msgspec.MsgspecError:
-            found = _loads(raw)
+            found = load(raw)
             if found is None:
                 return None
             volume = parse_volume(found)
@@ -268,7 +268,7 @@ class ClassTable:
         self._default: StorageClass | Gap | None = None
 
     def put(self, raw: Raw | bytes) -> Key | None:
-        found = _loads(raw)
+        found = load(raw)
         if found is None:
             return None
         made = msgspec.structs.replace(parse_storage_class(found), parameters={})
@@ -319,7 +319,7 @@ class NamespaceTable:
         self._rows: dict[str, Namespace] = {}
 
     def put(self, raw: Raw | bytes) -> Key | None:
-        found = _loads(raw)
+        found = load(raw)
         made = None if found is None else keep_namespace(found)
         if made is None or not made.name:
             return None
@@ -351,7 +351,7 @@ class RuntimeTable:
         """Runtimes that cannot be read, with the reason."""
 
     def put(self, raw: Raw | bytes) -> Key | None:
-        found = _loads(raw)
+        found = load(raw)
         if found is None:
             return None
         found["kind"] = self._kind  # items of a LIST do not say it
@@ -411,7 +411,7 @@ class RunTable:
         self._directories = directories
 
     def put(self, raw: Raw | bytes) -> Key | None:
-        found = _loads(raw)
+        found = load(raw)
         if found is None:
             return None
         run = parse_run(found)
@@ -510,7 +510,7 @@ class ServedTable:
         self._changed = changed
 
     def put(self, raw: Raw | bytes) -> Key | None:
-        found = _loads(raw)
+        found = load(raw)
         if found is None:
             return None
         try:
@@ -676,7 +676,8 @@ def _value(raw: bytes) -> Any:
     return orjson.loads(raw) if raw else None
 
 
-def _loads(raw: Raw | bytes) -> dict[str, Any] | None:
+def load(raw: Raw | bytes) -> dict[str, Any] | None:
+    """An object from its JSON; None where it is none."""
     try:
         found = orjson.loads(memoryview(raw))
     except orjson.JSONDecodeError:
