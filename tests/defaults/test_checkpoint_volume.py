@@ -116,7 +116,8 @@ EBS = {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"
         ((claim("mine", metadata={"deletionTimestamp": "2026-01-01T00:00:00Z"}), volume()), "unusable-claim"),
         ((claim("mine", phase="Lost"), volume()), "unusable-claim"),
         ((claim("mine", spec={"volumeMode": "Block"}), volume()), "unusable-claim"),
-        ((claim("mine", "ReadWriteOnce"), volume()), "claim-not-shared"),
+        ((claim("mine", "ReadWriteOnce"), volume("nfs", "ReadWriteOnce")), "claim-not-shared"),
+        ((claim("mine", "ReadWriteOncePod"), volume("nfs")), "claim-not-shared"),
         ((claim("mine", spec={"volumeName": "", "storageClassName": "no"}), EBS | {"provisioner": "x"}, volume()),
          "unbindable-claim"),
         ((claim("mine", spec={"volumeName": "", "storageClassName": "e"}), EBS | {"provisioner": "ebs.csi.aws.com"}),
@@ -137,8 +138,10 @@ def test_what_would_be_denied_is_left_out_and_said(state: tuple[Any, ...], rule:
 
 
 def test_a_policys_claim_that_would_be_denied_is_left_out_in_silence() -> None:
-    done = fill(trainjob(trainer={"numNodes": 2}), runtime(policy={}), claim("train-ckpt", "ReadWriteOnce"), volume())
+    state = (runtime(policy={}), claim("train-ckpt", "ReadWriteOnce"))
+    done = fill(trainjob(trainer={"numNodes": 2}), *state, volume("nfs", "ReadWriteOnce"))
     assert (done.patch, done.findings) == ((), ())
+    assert fill(trainjob(trainer={"numNodes": 2}), *state, volume()).patch, "a volume that offers more may do"
 
 
 def test_one_pod_may_have_a_claim_for_one_node() -> None:

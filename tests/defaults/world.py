@@ -79,14 +79,14 @@ def claim(name: str = "train-ckpt", *modes: str, **status: Any) -> Object:
     }
 
 
-def volume(source: str = "nfs") -> Object:
-    """The volume that ``claim`` is bound to."""
+def volume(source: str = "nfs", *modes: str) -> Object:
+    """The volume that ``claim`` is bound to; ``modes`` are what it offers."""
     body = {"path": "/x", "server": "s"} if source == "nfs" else {"path": "/x"}
     return {
         "apiVersion": "v1",
         "kind": "PersistentVolume",
         "metadata": {"name": "pv"},
-        "spec": {"accessModes": ["ReadWriteMany", "ReadWriteOnce"], source: body},
+        "spec": {"accessModes": list(modes or ("ReadWriteMany",)), source: body},
     }
 
 

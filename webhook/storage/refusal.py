@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from webhook.model.cluster import Claim, ClusterView, Gap, StorageClass
+from webhook.model.cluster import Claim, ClusterView, Gap, PersistentVolume, StorageClass
 from webhook.model.pod import Storage, StorageKind
 from webhook.model.policy import Policy
-from webhook.storage.claims import MANY, binding_candidates, class_of
+from webhook.storage.claims import MANY, ONE_POD, binding_candidates, class_of
 from webhook.storage.reach import provisioner_reach
 
 
@@ -36,10 +36,16 @@ def _faults(storage: Storage, pods: int, cluster: ClusterView, policy: Policy) -
     if claim.terminating or claim.phase == "Lost" or claim.volume_mode == "Block":
         what = "terminating" if claim.terminating else "Lost" if claim.phase == "Lost" else "volumeMode Block"
         yield "unusable-claim", f"it is {what}"
-    if pods > 1 and claim.access_modes and MANY not in claim.access_modes:
+    if pods > 1 and claim.access_modes and MANY not in claim.access_modes and not _offers_more(claim, storage):
         yield "claim-not-shared", f"{pods} pods train and its accessModes are {claim.modes_text()}"
     if not claim.bound and (why := _unbindable(claim, cluster, policy)) is not None:
         yield "unbindable-claim", why
+
+
+def _offers_more(claim: Claim, storage: Storage) -> bool:
+    """A volume that many nodes may mount serves a claim that asks for less: warned about, not denied."""
+    volume = storage.volume
+    return isinstance(volume, PersistentVolume) and MANY in volume.access_modes and ONE_POD not in claim.access_modes
 
 
 def _unbindable(claim: Claim, cluster: ClusterView, policy: Policy) -> str | None:
@@ -49,6 +55,9 @@ def _unbindable(claim: Claim, cluster: ClusterView, policy: Policy) -> str | Non
     if isinstance(storage_class, StorageClass):
         one_node = provisioner_reach(storage_class.provisioner, policy) == "one-node"
         if not one_node or MANY not in claim.access_modes or claim.volume_mode != "Filesystem":
+            return None
+        volumes = binding_candidates(claim, cluster)
+        if not isinstance(volumes, Gap) and volumes:
             return None
         return f"provisioner {storage_class.provisioner} cannot make it with accessModes {claim.modes_text()}"
     candidates = binding_candidates(claim, cluster)
