@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from webhook.defaults import default
-from webhook.effective import build_trainer_pods, find_checkpoints
+from webhook.effective import build_trainer_pods, environment_of, find_checkpoints, launches_of
 from webhook.model.cluster import ClusterView, Gap, Runtime
 from webhook.model.finding import Finding, Judged, Origin, Severity
 from webhook.model.names import KINDS, MODE, MULTIKUEUE, REQUIRE
@@ -18,10 +18,12 @@ from webhook.model.policy import Policy
 from webhook.model.release import Release, infer_release
 from webhook.model.request import MalformedObject, Request
 from webhook.model.rule import Rule
+from webhook.model.script import Program
 from webhook.model.shape import check_shape
 from webhook.model.subject import Subject
 from webhook.model.verdict import Decision, Defaulted, Facts
 from webhook.rules import RULES
+from webhook.script import find_programs
 from webhook.storage import classify
 
 EXEMPT: Final = "exempt"
@@ -32,6 +34,9 @@ _WEIGHT: Final = {Severity.DENY: 0, Severity.WARN: 1, Severity.AUDIT: 2}
 # Unpacked once: over some fifty rules a decision, attribute look-ups are what costs.
 _CHECKS: Final = tuple((order, rule, rule.check) for order, rule in enumerate(RULES))
 _RUNTIME_CHECKS: Final = tuple(entry for entry in _CHECKS if entry[1].on_runtime is not None)
+# Most jobs start a program of their image, of which nothing can be read: its rules are not even asked.
+_UNREAD_CHECKS: Final = tuple(entry for entry in _CHECKS if not entry[1].reads_program)
+_UNREAD_RUNTIME_CHECKS: Final = tuple(entry for entry in _RUNTIME_CHECKS if not entry[1].reads_program)
 _SETTING: Final = {"deny": Severity.DENY, "warn": Severity.WARN, "audit": Severity.AUDIT}
 
 
@@ -76,7 +81,17 @@ def review_object(request: Request, cluster: ClusterView, policy: Policy, releas
         broken.append("effective")
         judged.append((1, -1, _in_mode(_broken(request, "effective", error), mode)))
     if subject is not None:
-        for order, rule, check in _CHECKS if subject.is_trainjob else _RUNTIME_CHECKS:
+        try:
+            legible = bool(subject.programs())
+        except Exception as error:
+            legible = False
+            broken.append("script")
+            judged.append((1, -1, _in_mode(_broken(request, "script", error), mode)))
+        if subject.is_trainjob:
+            checks = _CHECKS if legible else _UNREAD_CHECKS
+        else:
+            checks = _RUNTIME_CHECKS if legible else _UNREAD_RUNTIME_CHECKS
+        for order, rule, check in checks:
             try:
                 for finding in check(subject):
                     severity = _severity(rule, finding, subject, mode)
@@ -134,6 +149,17 @@ def build_subject(request: Request, cluster: ClusterView, policy: Policy, releas
 
         checkpoints = find_checkpoints(effective, policy.directory.variables, classify_here)
 
+    found: list[tuple[Program, ...]] = []
+
+    def programs() -> tuple[Program, ...]:
+        if not found:
+            known: tuple[Program, ...] = ()
+            if effective is not None:
+                launch_of = launches_of(effective, checkpoints, policy, _annotations(obj, runtime))
+                known = find_programs(effective, environment_of(effective), launch_of)
+            found.append(known)
+        return found[0]
+
     built: list[Subject] = []
 
     def old() -> Subject | None:
@@ -167,7 +193,16 @@ def build_subject(request: Request, cluster: ClusterView, policy: Policy, releas
         _required(request, cluster),
         elsewhere,
         old,
+        programs,
     )
+
+
+def _annotations(obj: Raw, runtime: Runtime | Gap) -> tuple[Mapping[str, Any], ...]:
+    """Those of the object, which count first, and of its runtime."""
+    own = (obj.get("metadata") or {}).get("annotations") or {}
+    if not isinstance(runtime, Runtime) or runtime.raw is obj:
+        return (own,)
+    return own, (runtime.raw.get("metadata") or {}).get("annotations") or {}
 
 
 def _runtime_of(request: Request, spec: Raw, cluster: ClusterView, release: Release) -> Runtime | Gap:

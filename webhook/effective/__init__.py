@@ -2,5 +2,6 @@
 
 from webhook.effective.build import build_trainer_pods
 from webhook.effective.checkpoint import find_checkpoints
+from webhook.effective.launch import environment_of, launches_of
 
-__all__ = ["build_trainer_pods", "find_checkpoints"]
+__all__ = ["build_trainer_pods", "environment_of", "find_checkpoints", "launches_of"]

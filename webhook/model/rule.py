@@ -15,7 +15,8 @@ class Rule(Struct, frozen=True):
 
     ``id`` is the name of the file, the fixture folder and the metric label. ``why`` says what is lost at resume.
     ``check`` yields nothing for an object that is right. ``on_runtime`` is the most that a finding on a runtime alone
-    may weigh; None means that the rule does not look at a runtime alone.
+    may weigh; None means that the rule does not look at a runtime alone. ``reads_program`` says that it asks for
+    ``subject.programs`` and has nothing to say where there are none.
     """
 
     id: str
@@ -23,3 +24,4 @@ class Rule(Struct, frozen=True):
     why: str
     check: Callable[[Subject], Iterator[Finding]]
     on_runtime: Severity | None = None
+    reads_program: bool = False

@@ -12,6 +12,7 @@ from webhook.model.pod import Checkpoint, EffectiveSet
 from webhook.model.policy import Policy
 from webhook.model.release import Release
 from webhook.model.request import Request
+from webhook.model.script import Program
 
 
 class Subject(Struct, frozen=True):
@@ -33,6 +34,8 @@ class Subject(Struct, frozen=True):
     require: bool = False
     claims_elsewhere: bool = False
     old: Callable[[], Subject | None] = lambda: None
+    programs: Callable[[], tuple[Program, ...]] = tuple
+    """The programs of the training containers whose command says anything; found on the first call."""
     memo: dict[str, Any] = {}
     """What one rule worked out and another can use; lives as long as this subject."""
 

@@ -23,6 +23,7 @@ from webhook.rules.restart_count_reset import RULE as RESTART_COUNT_RESET
 from webhook.rules.restart_ruled_out import RULE as RESTART_RULED_OUT
 from webhook.rules.shared_directory import RULE as SHARED_DIRECTORY
 from webhook.rules.short_grace import RULE as SHORT_GRACE
+from webhook.rules.text_order_resume import RULE as TEXT_ORDER_RESUME
 from webhook.rules.unbindable_claim import RULE as UNBINDABLE_CLAIM
 from webhook.rules.unbounded_restarts import RULE as UNBOUNDED_RESTARTS
 from webhook.rules.unbuildable_pod import RULE as UNBUILDABLE_POD
@@ -30,6 +31,7 @@ from webhook.rules.undeclared_checkpoint import RULE as UNDECLARED_CHECKPOINT
 from webhook.rules.unexpanded_directory import RULE as UNEXPANDED_DIRECTORY
 from webhook.rules.unknown_override_target import RULE as UNKNOWN_OVERRIDE_TARGET
 from webhook.rules.unknown_runtime import RULE as UNKNOWN_RUNTIME
+from webhook.rules.unlimited_checkpoints import RULE as UNLIMITED_CHECKPOINTS
 from webhook.rules.unresolved_directory import RULE as UNRESOLVED_DIRECTORY
 from webhook.rules.unserved_override import RULE as UNSERVED_OVERRIDE
 from webhook.rules.unusable_claim import RULE as UNUSABLE_CLAIM
@@ -71,4 +73,6 @@ RULES: Final[tuple[Rule, ...]] = (
     LOST_BY_KUEUE,
     SHORT_GRACE,
     CLAIMS_ON_WORKER_CLUSTER,
+    TEXT_ORDER_RESUME,
+    UNLIMITED_CHECKPOINTS,
 )

@@ -1,0 +1,92 @@
+"""How a training container's program is started, as far as rules about its text have to know."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from webhook.effective.expansion import evaluate
+from webhook.model.names import MODEL_PARAMS, SECONDS_PER_STEP
+from webhook.model.pod import EMPTY, Checkpoint, DirectoryStatus, EffectiveJob, EffectiveSet, Raw
+from webhook.model.policy import Policy
+from webhook.model.quantity import BILLION, parse_quantity
+from webhook.model.script import Launch
+from webhook.model.size import parse_count
+
+_FAST: Final = "CKPT_FAST_DIR"
+_GPUS: Final = ("nvidia.com/gpu", "amd.com/gpu", "huawei.com/Ascend910")
+
+
+def environment_of(effective: EffectiveSet) -> Callable[[EffectiveJob, Raw], Mapping[str, Any]]:
+    """A container's variables with ``$(VAR)`` put in."""
+
+    def environment(job: EffectiveJob, container: Raw) -> Mapping[str, Any]:
+        return evaluate(container.get("env") or (), effective, job, bool(container.get("envFrom")))
+
+    return environment
+
+
+def launches_of(
+    effective: EffectiveSet, checkpoints: Sequence[Checkpoint], policy: Policy, annotations: Sequence[Mapping[str, Any]]
+) -> Callable[[EffectiveJob, Raw], Launch]:
+    """The launch of each container. ``annotations`` are those of the object, then of its runtime."""
+    pods = effective.training_pods
+    directories = tuple(
+        dict.fromkeys(
+            checkpoint.directory
+            for checkpoint in checkpoints
+            if checkpoint.directory is not None and checkpoint.status is not DirectoryStatus.INFERRED
+        )
+    )
+    seconds: float | None = None
+    params: int | None = None
+    for given in annotations:
+        if seconds is None and (text := given.get(SECONDS_PER_STEP)):
+            billionths = parse_quantity(text)
+            seconds = None if billionths is None else billionths / BILLION
+        if params is None and (text := given.get(MODEL_PARAMS)):
+            params = parse_count(text)
+    lost = _seconds(policy.limits.lost_work)
+
+    def launch(job: EffectiveJob, container: Raw) -> Launch:
+        processes: int | None = None
+        fast: tuple[str, ...] = ()
+        for variable in container.get("env") or ():
+            name = variable.get("name")
+            if name == "PET_NPROC_PER_NODE":
+                value = str(variable.get("value") or "")
+                processes = int(value) if value.isdigit() and len(value) < 6 else _gpus(container)
+            elif name == _FAST and variable.get("value"):
+                fast = (str(variable["value"]).rstrip("/"),)
+        return Launch(
+            pods,
+            processes,
+            directories,
+            fast,
+            tuple(str(mount.get("mountPath") or "") for mount in container.get("volumeMounts") or ()),
+            container.get("workingDir") or "",
+            job.pod.get("terminationGracePeriodSeconds", 30),
+            seconds,
+            params,
+            lost,
+            bool(job.pod.get("shareProcessNamespace")),
+            not container.get("command"),
+            job.spec.get("completionMode") == "Indexed",
+        )
+
+    return launch
+
+
+def _gpus(container: Raw) -> int | None:
+    limits = (container.get("resources") or EMPTY).get("limits") or EMPTY
+    for name in _GPUS:
+        text = str(limits.get(name) or "")
+        if text.isdigit() and len(text) < 6:
+            return int(text)
+    return None
+
+
+def _seconds(text: str) -> int | None:
+    """``30m``, ``2h``, ``90s``."""
+    unit = {"s": 1, "m": 60, "h": 3600}.get(text[-1:])
+    return int(text[:-1]) * unit if unit is not None and text[:-1].isdigit() else None

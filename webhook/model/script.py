@@ -1,0 +1,79 @@
+"""What a decision keeps of a training program: where a line stands, what a rule said of it, and how it is started.
+
+The program itself (``webhook.script.Script``) is read anew when it is needed and is not kept; this is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from msgspec import Struct
+
+from webhook.model.finding import Severity
+from webhook.model.pod import EffectiveJob, Raw
+
+
+class Place(Struct, frozen=True):
+    """A line of the program: item ``index`` of ``field`` (``command`` or ``args``), ``line`` from 1; 0 = the item."""
+
+    field: str
+    index: int
+    line: int = 0
+
+
+class Remark(Struct, frozen=True):
+    """What a rule says of a program. Cached across decisions, so it holds nothing that depends on anything else.
+
+    ``subject`` is its identity on UPDATE (a name, an argument; not a line number). ``why`` replaces the rule's.
+    """
+
+    place: Place
+    problem: str
+    fix: str
+    subject: str = ""
+    why: str | None = None
+    at_most: Severity | None = None
+
+
+class Launch(Struct, frozen=True):
+    """How the program is started: everything outside its text that a rule about it may look at.
+
+    ``pods`` train; ``processes`` are those of one pod where that is known (``numProcPerNode`` as a number, or GPUs).
+    ``directories`` are the declared checkpoint directories, absolute and normalised, the fast tier apart in ``fast``.
+    ``mounts`` are the paths of the container's mounts. ``grace`` is in seconds. ``seconds_per_step``, ``params`` and
+    ``lost_work`` (seconds) are what annotations and policy say. ``shared_process_namespace``: the pod's process 1 is
+    the pause container's, so a shell is never process 1. ``entrypoint`` says that the image's own entrypoint runs first
+    (no ``command``).
+    """
+
+    pods: int = 1
+    processes: int | None = None
+    directories: tuple[str, ...] = ()
+    fast: tuple[str, ...] = ()
+    mounts: tuple[str, ...] = ()
+    working_dir: str = ""
+    grace: int = 30
+    seconds_per_step: float | None = None
+    params: int | None = None
+    lost_work: int | None = None
+    shared_process_namespace: bool = False
+    entrypoint: bool = False
+    stable_hostname: bool = False
+
+
+class Program(Struct):
+    """The program of one training container.
+
+    ``remarks`` holds what each rule said, by its id; it is shared with later decisions on the same text, values and
+    launch. ``read`` gives the ``webhook.script.Script`` (parsed on the first call of a decision).
+    """
+
+    job: EffectiveJob
+    container: Raw
+    remarks: dict[str, tuple[Remark, ...]]
+    read: Callable[[], Any]
+
+
+Look = Callable[[Any], Iterable[Remark]]
+"""``look(script) -> remarks``: what a rule about programs amounts to."""

@@ -1,0 +1,176 @@
+"""The newest checkpoint is chosen in text order, in which checkpoint-9 comes after checkpoint-100.
+
+Symptom: after a restart the run goes on from an old step; the loss jumps back and the same work is done again.
+Fix: order by the number in the name.
+Bad:
+    ckpts = sorted(glob.glob(f"{out}/checkpoint-*"))
+    resume = ckpts[-1]
+Good:
+    ckpts = sorted(glob.glob(f"{out}/checkpoint-*"), key=lambda p: int(p.rsplit("-", 1)[1]))
+    resume = ckpts[-1]
+Reads: Python that takes the last of a directory's names, and `ls` and `sort` pipelines of the shell.
+Silent when: a key makes it a number or a time; the names are padded with zeros, carry the time, or have no number; the
+files are no checkpoints.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from webhook.frameworks import find_uses
+from webhook.model.finding import Finding, Severity
+from webhook.model.rule import Rule
+from webhook.model.script import Remark
+from webhook.model.subject import Subject
+from webhook.script import Python, Script, program_findings
+from webhook.script.listing import Listing, Pick, name_of, picks
+from webhook.script.names import numbered_saves
+from webhook.script.shell import Command, Shell
+from webhook.script.values import pieces
+
+ID = "text-order-resume"
+_WORDS: Final = ("checkpoint", "ckpt", "step", "epoch", "iter")
+_SUFFIXES: Final = (".pt", ".pth", ".ckpt")
+_DIGITS: Final = 'key=lambda p: int(re.findall(r"\\d+", os.path.basename(p))[-1])'
+
+
+def look(script: Script) -> Iterator[Remark]:
+    for python in script.pythons:
+        for pick in picks(python):
+            if _holds_steps(script, python, pick.names):
+                yield _remark(python, pick)
+    for shell in script.shells:
+        yield from _in_shell(shell)
+
+
+def _holds_steps(script: Script, python: Python, names: Listing) -> bool:
+    """Whether the names are checkpoints' with a step number that is not padded."""
+    name = name_of(names.pattern).lower() if names.glob else ""
+    marks = " ".join((name, *names.marks)).lower()
+    saves = numbered_saves(script)
+    hugging = any(use.framework.id == "hf-trainer" for use in find_uses(script))
+    if names.glob and "*" not in name and "?" not in name and "[" not in name:
+        return False
+    if "checkpoint" in marks and hugging:
+        return True
+    said = [save for save in saves if _fits(name, save.name)] if names.glob else list(saves)
+    if said:
+        return any(save.text_order_fails for save in said)
+    if saves or any(word in marks for word in ("time", "date", "best")):
+        return False
+    # Nothing in sight writes such names: they are told by the pattern alone.
+    return any(
+        f"{word}{mark}*" in name or f"{word}*" in name for word in _WORDS for mark in ("-", "_", "=", "/")
+    ) or any(f"{word}{mark}" in names.marks for word in _WORDS for mark in ("-", "_"))
+
+
+def _fits(pattern: str, name: str) -> bool:
+    """Whether a name with ``*`` for its number may be one of a pattern's: beginnings and ends agree."""
+    before, _, _ = pattern.partition("*")
+    after = pattern.rpartition("*")[2]
+    start, _, _ = name.lower().partition("*")
+    end = name.lower().rpartition("*")[2]
+    return (start.startswith(before) or before.startswith(start)) and (end.endswith(after) or after.endswith(end))
+
+
+def _remark(python: Python, pick: Pick) -> Remark:
+    shown = python.text(pick.names.node)
+    if pick.order == "none":
+        problem = f'"{python.text(pick.node)}" takes a checkpoint in no order at all'
+    elif pick.order == "digit":
+        problem = f'"{python.text(pick.node)}" compares the last digit of a checkpoint\'s name alone'
+    else:
+        problem = f'"{python.text(pick.node)}" takes the newest checkpoint in text order, "9" after "100"'
+    return Remark(
+        python.at(pick.node),
+        problem,
+        f"max({shown}, {_DIGITS})",
+        subject=python.text(pick.names.node),
+    )
+
+
+def _in_shell(shell: Shell) -> Iterator[Remark]:
+    pipeline: list[Command] = []
+    for command in (*shell.commands, None):
+        part = command.inside("pipeline") if command is not None else None
+        if command is not None and part is not None and part.index == len(pipeline) and command.words:
+            pipeline.append(command)
+            if part.index + 1 < part.size:
+                continue
+        remark = _judge(pipeline) if len(pipeline) > 1 else None
+        if remark is not None:
+            yield remark
+        pipeline = []
+
+
+def _judge(pipeline: list[Command]) -> Remark | None:
+    """``ls -d DIR/checkpoint-* | sort | tail -1`` and its kin."""
+    first, last = pipeline[0], pipeline[-1]
+    if first.name not in ("ls", "find") or last.name not in ("tail", "head"):
+        return None
+    names = {command.name for command in pipeline[1:-1]}
+    if not names <= {"sort", "grep", "xargs"} or not _takes_one(last):
+        return None
+    targets = [
+        "".join(piece if isinstance(piece, str) else "*" for piece in pieces(word))
+        for word in first.words[1:]
+        if not str(word).startswith("-")
+    ]
+    told = " ".join(target.rpartition("/")[2] for target in targets).lower()
+    told += " ".join(
+        str(word).lower() for command in pipeline[1:-1] if command.name == "grep" for word in command.words
+    )
+    if not any(word in told for word in _WORDS) and not any(suffix in told for suffix in _SUFFIXES):
+        return None
+    letters = _letters(first)
+    sorts = [command for command in pipeline if command.name == "sort"]
+    if sorts:
+        options = _letters(sorts[-1])
+        if options & set("VnghMkR") or any("version" in str(word) or "sort=" in str(word) for word in sorts[-1].words):
+            return None
+        backwards = "r" in options
+    else:
+        if first.name == "find" or letters & set("tvUcuS") or any("sort=" in str(word) for word in first.words):
+            return None
+        backwards = "r" in letters
+    if backwards != (last.name == "head"):
+        return None
+    shown = " | ".join(command.source for command in pipeline)
+    fixed = " | ".join(
+        command.source for command in pipeline if command.name not in ("sort", "tail", "head") and command is not last
+    )
+    return Remark(
+        last.place,
+        f'"{shown[:80]}" takes the newest checkpoint in text order, "9" after "100"',
+        f"{fixed} | sort -V | tail -n 1",
+        subject=shown[:80],
+    )
+
+
+def _takes_one(command: Command) -> bool:
+    words = [str(word) for word in command.words[1:]]
+    return words in (["-1"], ["-n1"], ["-n", "1"], ["-n", "-1"], ["-n-1"], ["--lines=1"])
+
+
+def _letters(command: Command) -> set[str]:
+    return {
+        letter
+        for word in command.words[1:]
+        if isinstance(word, str) and word[:1] == "-" and word[:2] != "--"
+        for letter in word[1:]
+    }
+
+
+def check(subject: Subject) -> Iterator[Finding]:
+    return program_findings(subject, ID, look)
+
+
+RULE = Rule(
+    id=ID,
+    severity=Severity.WARN,
+    why="the run goes back to an older step and does the work since then again, without a word in the log",
+    check=check,
+    on_runtime=Severity.WARN,
+    reads_program=True,
+)

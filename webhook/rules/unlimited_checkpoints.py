@@ -1,0 +1,68 @@
+"""Nothing limits the number of checkpoints that are kept.
+
+Symptom: the claim fills up after some hours, a save fails with "No space left on device", and so does every restart.
+Fix: keep two or three, and size the claim for one more.
+Bad:
+    TrainingArguments(output_dir=out, save_steps=100)
+Good:
+    TrainingArguments(output_dir=out, save_steps=100, save_total_limit=3)
+Reads: the framework's own argument or flag for the number of copies, and its default.
+Silent when: a number is given or may be given where nobody sees it; the program removes files itself; nothing is saved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from webhook.frameworks import find_uses
+from webhook.model.finding import Finding, Severity
+from webhook.model.rule import Rule
+from webhook.model.script import Remark
+from webhook.model.subject import Subject
+from webhook.script import Script, program_findings
+
+ID = "unlimited-checkpoints"
+
+
+def look(script: Script) -> Iterator[Remark]:
+    for use in find_uses(script):
+        keep = use.keep
+        if keep is None or keep.value is not None or not use.framework.keep_fix:
+            continue
+        if use.partial and not keep.given:
+            continue
+        if use.saves is not None and use.saves.value is False:
+            continue
+        if _cleans_up(script):
+            continue
+        given = "None" if keep.given else "absent"
+        yield Remark(
+            keep.place,
+            f'"{keep.name}" is {given}, so {use.framework.title} keeps every checkpoint',
+            f"{use.framework.keep_fix}    # beside the other arguments of line {keep.place.line}"
+            if keep.place.line
+            else use.framework.keep_fix,
+            subject=keep.name,
+        )
+
+
+def _cleans_up(script: Script) -> bool:
+    """Whether the program or its shell removes files: whatever they are, they may be old checkpoints."""
+    for python in script.pythons:
+        if any(True for _ in python.named("rmtree", "remove", "unlink", "removedirs", "rmdir", "delete_folder")):
+            return True
+    return any(command.name in ("rm", "find") for command in script.commands())
+
+
+def check(subject: Subject) -> Iterator[Finding]:
+    return program_findings(subject, ID, look)
+
+
+RULE = Rule(
+    id=ID,
+    severity=Severity.WARN,
+    why="the disk fills up while a checkpoint is written, which kills the run, and no restart can save either",
+    check=check,
+    on_runtime=Severity.WARN,
+    reads_program=True,
+)

@@ -1,0 +1,186 @@
+"""From the effective pods to programs, and from what rules say of them to findings; what was worked out is kept.
+
+A program is known by the SHA-256 of its texts, the values of the variables that they mention, and its launch. What
+rules said of it is kept for ``KEPT`` programs; the parsed text itself for the few that were read last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from hashlib import sha256
+from typing import Any, Final
+
+from webhook.model.finding import Finding, Origin
+from webhook.model.pod import EffectiveJob, EffectiveSet, Raw
+from webhook.model.script import Launch, Look, Place, Program
+from webhook.model.subject import Subject
+from webhook.script import sources
+from webhook.script.program import INITS, LAUNCHERS, LONGEST, SHELLS, TOOLS, WRAPPERS, Script, read_script
+from webhook.script.values import UNKNOWN, Text, Unknown, Value
+
+KEPT: Final = 2048
+_READ: Final = sources.Bounded(4)
+"""(digest, values, launch) -> Script"""
+_REMARKS: Final = sources.Bounded(KEPT)
+"""(digest, values, launch) -> {rule: remarks}"""
+_MENTIONED: Final = sources.Bounded(KEPT)
+"""digest -> the names that the texts mention as variables"""
+
+Environment = Callable[[EffectiveJob, Raw], Mapping[str, Any]]
+"""A container's variables as ``webhook.effective.expansion`` evaluates them."""
+LaunchOf = Callable[[EffectiveJob, Raw], Launch]
+
+_PROGRAMS: Final = SHELLS | INITS | LAUNCHERS | TOOLS | WRAPPERS
+
+
+def find_programs(effective: EffectiveSet, environment: Environment, launch_of: LaunchOf) -> tuple[Program, ...]:
+    """The programs of the training containers whose command says anything. Nothing is parsed yet."""
+    found: list[Program] = []
+    for job in effective.jobs:
+        if job.trains:
+            for container in job.training_containers():
+                command = container.get("command") or ()
+                args = container.get("args") or ()
+                if (command or args) and _is_legible((*command[:1], *args[:1])):
+                    found.append(_program(job, container, command, args, environment, launch_of))
+    return tuple(found)
+
+
+def _is_legible(first: Sequence[Any]) -> bool:
+    for word in first:
+        if isinstance(word, str):
+            name = word.rpartition("/")[2] if len(word) < 512 else ""
+            return name in _PROGRAMS or name.startswith("python") or name.endswith((".py", ".sh"))
+    return False
+
+
+def _program(
+    job: EffectiveJob,
+    container: Raw,
+    command: Sequence[Any],
+    args: Sequence[Any],
+    environment: Environment,
+    launch_of: LaunchOf,
+) -> Program:
+    digest = _digest(command, args)
+    mentioned = _MENTIONED.get(digest)
+    if mentioned is None:
+        mentioned = _mentions((*command, *args))
+        _MENTIONED.put(digest, mentioned)
+    env: dict[str, Value] = {}
+    if mentioned:
+        whole: Mapping[str, Any] | None = None
+        for variable in container.get("env") or ():
+            name = variable.get("name")
+            if name not in mentioned:
+                continue
+            value = variable.get("value")
+            if isinstance(value, str) and "$" not in value:
+                env[name] = value
+            else:
+                if whole is None:
+                    whole = environment(job, container)
+                env[name] = _value_of(name, whole[name])
+    launch = launch_of(job, container)
+    key = (digest, tuple(env.items()), launch)
+    remarks = _REMARKS.get(key)
+    if remarks is None:
+        remarks = {}
+        _REMARKS.put(key, remarks)
+
+    def read() -> Script:
+        script = _READ.get(key)
+        if script is None:
+            script = read_script(command, args, env, launch)
+            _READ.put(key, script)
+        return script  # type: ignore[no-any-return]
+
+    return Program(job, container, remarks, read)
+
+
+def _digest(command: Sequence[Any], args: Sequence[Any]) -> bytes:
+    """Items too long to be read count by their length and ends: a hostile one costs nothing."""
+    known = sha256()
+    for mark, items in ((b"c", command), (b"a", args)):
+        for item in items:
+            if not isinstance(item, str):
+                continue
+            if len(item) > LONGEST:
+                known.update(b"%s%d:" % (mark, len(item)))
+                continue
+            data = item.encode("utf-8", "surrogatepass")
+            known.update(b"%s%d:" % (mark, len(data)))
+            known.update(data)
+    return known.digest()
+
+
+def _mentions(items: Sequence[Any]) -> frozenset[str]:
+    """Names that stand behind ``$``, ``${``, ``$(`` or a quote: more than the variables used, and never fewer."""
+    import re
+
+    found: set[str] = set()
+    for item in items:
+        if isinstance(item, str) and len(item) <= LONGEST and ("$" in item or "environ" in item or "getenv" in item):
+            found.update(re.findall(r"""[$"'({]([A-Za-z_][A-Za-z0-9_]*)""", item))
+    return frozenset(found)
+
+
+def _value_of(name: str, value: Any) -> Value:
+    """What ``webhook.effective.expansion`` says of a variable, in our terms."""
+    if value.unknown:
+        return Unknown("", f"${name}")
+    if not value.per_pod and "<" not in value.text:
+        return value.text
+    if "job-completion-index" in value.text:
+        return Unknown("rank", f"${name}")
+    if any(one not in ("spec.nodeName", "status.hostIP", "status.hostIPs") for one in value.per_pod):
+        return _around(value.text, Unknown("fresh", f"${name}"))
+    if value.per_pod:
+        return _around(value.text, Unknown("host", f"${name}"))
+    return Unknown("", f"${name}")
+
+
+def _around(text: str, unknown: Unknown) -> Value:
+    before, _, rest = text.partition("<")
+    after = rest.rpartition(">")[2]
+    parts = tuple(part for part in (before, unknown, after) if part != "")
+    return parts[0] if len(parts) == 1 else Text(parts)
+
+
+def program_findings(subject: Subject, rule: str, look: Look) -> Iterator[Finding]:
+    """What ``look`` says of each program, as findings at the line of the field that the user edits."""
+    for program in subject.programs():
+        remarks = program.remarks.get(rule)
+        if remarks is None:
+            remarks = tuple(look(program.read()))
+            program.remarks[rule] = remarks
+        for remark in remarks:
+            name = str(program.container.get("name") or "")
+            yield Finding(
+                origin_of(program.job, program.container, remark.place),
+                remark.problem,
+                remark.fix,
+                remark.at_most,
+                job=program.job.name,
+                container=name,
+                subject=remark.subject,
+                why=remark.why,
+            )
+
+
+def origin_of(job: EffectiveJob, container: Raw, place: Place) -> Origin:
+    """``spec.trainer.args[0] line 14``."""
+    origin = job.container_field_origin(str(container.get("name") or ""), place.field)
+    line = f" line {place.line}" if place.line else ""
+    at = f"{origin.field}[{place.index}]{line}" if origin.field else ""
+    return Origin(origin.object, at, f"{place.field}[{place.index}]{line}")
+
+
+def clear() -> None:
+    """Forget everything (tests, measurements)."""
+    for store in (_READ, _REMARKS, _MENTIONED):
+        store.clear()
+    sources.clear()
+
+
+__all__ = ["UNKNOWN", "clear", "find_programs", "origin_of", "program_findings"]
