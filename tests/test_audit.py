@@ -27,7 +27,7 @@ def value(metrics: Metrics, name: str, sink: str = "lines") -> float:
     return metrics.registry.get_sample_value(name, {"sink": sink}) or 0
 
 
-def wait_until(true: Any, seconds: float = 5) -> None:
+def wait_until(true: Any, seconds: float = 20) -> None:
     until = time.monotonic() + seconds
     while not true():
         assert time.monotonic() < until
@@ -149,7 +149,7 @@ def test_a_stalled_sink_costs_its_own_lines_alone() -> None:
         log.write({"number": number})
         slowest = max(slowest, time.monotonic() - started)
         time.sleep(0.0005)
-    assert slowest < 0.2
+    assert slowest < 2  # a sink that is waited for would take for ever
     assert len(lines.records(200)) == 200
     assert value(metrics, "ckptguard_audit_lines_lost_total", "stdout") > 0
     assert value(metrics, "ckptguard_audit_lines_lost_total") == 0

@@ -72,7 +72,7 @@ def test_ready_only_when_prepared() -> None:
 
 
 def test_sigterm_takes_requests_until_the_delay_is_over() -> None:
-    with process(pre_stop_delay=1) as (child, port), Wire(port) as kept, Wire(port) as half:
+    with process(pre_stop_delay=2) as (child, port), Wire(port) as kept, Wire(port) as half:
         kept.send(message("/validate", BODY))
         assert kept.answer().code == 200
         half.send(message("/validate", BODY)[:-5])
@@ -112,7 +112,7 @@ def test_nobody_reads_standard_output() -> None:
             wire.send(message("/validate", BODY))
             assert wire.answer().code == 200
             slowest = max(slowest, time.monotonic() - started)
-        assert slowest < 1
+        assert slowest < 5  # an answer that waits for the pipe never comes
         wire.send(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
         lost = [
             line for line in wire.answer().body.splitlines() if line.startswith(b"ckptguard_audit_lines_lost_total")
