@@ -34,6 +34,8 @@ from webhook.server.gate import Gate
 from webhook.server.run import GuardServer, Job, build_server
 
 if TYPE_CHECKING:
+    from webhook.cluster.registration import Get
+    from webhook.server.tls import Callers, Certificate
     from webhook.settings import Settings
 
 NO_CLUSTER: Final = "the server runs without a cluster"
@@ -53,6 +55,8 @@ class Cluster(Struct):
     background: Sequence[Job] = ()
     fault: Callable[[], str | None] = lambda: None
     """What of it hangs for good, for ``/healthz``."""
+    get: Get | None = None
+    """Reads a path of the API server; None without one."""
 
 
 class NothingKnown:
@@ -153,24 +157,32 @@ def assemble_with(
     metrics.use_policy(policy.hash)
     gate = Gate(settings.in_flight, settings.waiting)
     state = State()
-    context, background = _tls(settings, metrics)
     cluster = cluster or build_cluster(settings, policy, metrics)
     state.fault = cluster.fault
+    certificate = _certificate(settings, metrics, cluster)
+    prepare = [cluster.prepare] if cluster.prepare is not None else []
+    background = [*cluster.background]
+    if certificate is not None:
+        state.unready = lambda: certificate.untrusted
+        prepare.append(certificate.prepare)
+        background.append(certificate.follow)
     audit = AuditLog(_sinks(settings), metrics, settings.audit_queue)
     admission = Admission(
         default, judge, cluster.views, lambda: policy, audit, metrics, gate, release, settings.lookup_timeout
     )
     front = Front(admission, gate, state, metrics, settings.docs, settings.body_timeout)
+    if settings.tls_client_ca is not None:
+        front.clients = tuple(name.strip() for name in settings.tls_client_names.split(",") if name.strip())
     host, port = parse_listen(settings.listen)
     server = build_server(
         front,
         host,
         port,
-        context,
+        certificate.context if certificate is not None else None,
         settings.pre_stop_delay,
         settings.drain_timeout,
-        cluster.prepare,
-        (*background, *cluster.background),
+        lambda: _one_by_one(prepare),
+        background,
     )
     return server, audit.close
 
@@ -220,7 +232,7 @@ def build_cluster(settings: Settings, policy: Policy, metrics: Metrics) -> Clust
         volumes=watches.by_kind[VOLUME],
     )
     views = LiveViews(reader, tables, watches.by_kind, settings.lookup_timeout)
-    return Cluster(views, watches.wait_synced, (watches.run,), watches.fault)
+    return Cluster(views, watches.wait_synced, (watches.run,), watches.fault, connection.get)
 
 
 def _release(settings: Settings) -> Release | None:
@@ -232,23 +244,32 @@ def _release(settings: Settings) -> Release | None:
         raise SettingsError(str(error)) from None
 
 
-def _tls(settings: Settings, metrics: Metrics) -> tuple[Any, tuple[Job, ...]]:
-    cert, key = settings.tls_cert, settings.tls_key
+async def _one_by_one(jobs: Sequence[Job]) -> None:
+    for job in jobs:
+        await job()
+
+
+def _certificate(settings: Settings, metrics: Metrics, cluster: Cluster) -> Certificate | None:
+    cert, key, get = settings.tls_cert, settings.tls_key, cluster.get
     if cert is None or key is None:
-        return None, ()
-    import ssl
+        return None
+    from webhook.server.tls import Certificate, PairRefused, Told
 
-    from webhook.server.tls import build_context, follow_pair
+    callers: Callers | None = None
+    if get is not None and settings.check_ca_bundle:
+        from webhook.cluster.registration import load_callers
 
+        callers = partial(load_callers, get)
+    told = Told(
+        reloaded=lambda well: metrics.tls_reloads["loaded" if well else "refused"].inc(),
+        expires=metrics.tls_expires.set,
+        stale=lambda stale: metrics.tls_stale.set(stale),
+        trusted=lambda trusted: metrics.tls_trusted.set(trusted),
+    )
     try:
-        context = build_context(cert, key)
-    except (OSError, ssl.SSLError) as error:
-        raise SettingsError(f"{cert}, {key}: no certificate and key that belong together: {error}") from None
-
-    def reloaded(well: bool) -> None:
-        metrics.tls_reloads["loaded" if well else "refused"].inc()
-
-    return context, (lambda: follow_pair(context, cert, key, reloaded),)
+        return Certificate(cert, key, settings.tls_client_ca, callers, told)
+    except PairRefused as refused:
+        raise SettingsError(f"{cert}, {key}: no certificate and key that belong together: {refused}") from None
 
 
 def _sinks(settings: Settings) -> list[Sink]:

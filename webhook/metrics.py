@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 MUTATE: Final = "/mutate"
 VALIDATE: Final = "/validate"
-CODES: Final = (200, 400, 405, 408, 413, 415, 503)
+CODES: Final = (200, 400, 403, 405, 408, 413, 415, 503)
 BUCKETS: Final = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 1.0, 2.5)
 """Seconds. A decision takes a tenth of a millisecond; one with live reads at most the look-up budget of 2 s."""
 
@@ -136,6 +136,24 @@ METRICS: Final = (
         "Reloads of the serving certificate: loaded, or refused (the old pair stays in use).",
     ),
     Metric(
+        "ckptguard_tls_expires_seconds",
+        "gauge",
+        (),
+        "When the serving certificate expires, in Unix time; 0 without one, or with one that was never valid here.",
+    ),
+    Metric(
+        "ckptguard_tls_stale",
+        "gauge",
+        (),
+        "1 while the mounted pair is refused and an older one is served. Alert on 10 minutes.",
+    ),
+    Metric(
+        "ckptguard_tls_trusted",
+        "gauge",
+        (),
+        "0 while the webhook configuration's caBundle does not trust what is served. Alert on any.",
+    ),
+    Metric(
         "ckptguard_policy_info",
         "gauge",
         ("hash",),
@@ -194,6 +212,10 @@ class Metrics:
         self._waiting = self._gauge("ckptguard_audit_queue_length")
         reloads = self._counter("ckptguard_tls_reloads_total")
         self.tls_reloads = {result: reloads.labels(result) for result in ("loaded", "refused")}
+        self.tls_expires = self._gauge("ckptguard_tls_expires_seconds")
+        self.tls_stale = self._gauge("ckptguard_tls_stale")
+        self.tls_trusted = self._gauge("ckptguard_tls_trusted")
+        self.tls_trusted.set(1)
         self._policy = self._gauge("ckptguard_policy_info")
         self._gauge("ckptguard_build_info").labels(__version__).set(1)
 

@@ -22,6 +22,12 @@ class Settings(BaseSettings):
     listen: str = "0.0.0.0:8443"
     tls_cert: Path | None = None
     tls_key: Path | None = None
+    tls_client_ca: Path | None = None
+    """Authorities of client certificates, PEM. Where set, the admission paths ask for one; probes do without."""
+    tls_client_names: str = ""
+    """Common names of client certificates that are taken, with commas; empty for any of those authorities."""
+    check_ca_bundle: bool = True
+    """Be ready only while the webhook configuration's caBundle trusts what is served. Not without a cluster."""
     insecure_http: bool = False
     no_cluster: bool = False
     kubeconfig: Path | None = None
@@ -54,6 +60,10 @@ class Settings(BaseSettings):
             raise ValueError("--insecure-http excludes --tls-cert and --tls-key")
         if not self.insecure_http and not all(pair):
             raise ValueError("--tls-cert and --tls-key are needed, or --insecure-http")
+        if self.tls_client_ca is not None and self.insecure_http:
+            raise ValueError("client certificates need TLS, not --insecure-http")
+        if self.tls_client_names and self.tls_client_ca is None:
+            raise ValueError("tls_client_names says nothing without tls_client_ca")
         return self
 
 

@@ -213,13 +213,16 @@ def message(path: str, body: bytes, *extra: str, kind: str | None = "application
 class Running:
     """The server as it runs."""
 
-    def __init__(self, port: int, engine: Engine, metrics: Metrics, lines: Lines, state: State, gate: Gate) -> None:
+    def __init__(
+        self, port: int, engine: Engine, metrics: Metrics, lines: Lines, state: State, gate: Gate, front: Front
+    ) -> None:
         self.port = port
         self.engine = engine
         self.metrics = metrics
         self.lines = lines
         self.state = state
         self.gate = gate
+        self.front = front
 
     def wire(self, tls: ssl.SSLContext | None = None) -> Wire:
         return Wire(self.port, tls)
@@ -283,7 +286,7 @@ def serving(
         if prepare is None:
             while state.phase.value != "ready" and time.monotonic() < until:
                 time.sleep(0.005)
-        yield Running(port, engine, metrics, lines, state, gate)
+        yield Running(port, engine, metrics, lines, state, gate, front)
     finally:
         server.should_exit = True
         thread.join(15)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, MutableMapping
 from enum import Enum
 from typing import Any, Final
 
@@ -55,6 +55,8 @@ class State:
         self.phase = Phase.STARTING
         self.fault: Callable[[], str | None] = lambda: None
         """What in the process hangs for good, so that only a new one helps."""
+        self.unready: Callable[[], str | None] = lambda: None
+        """Why requests would fail here although the process is ready."""
 
     @property
     def draining(self) -> bool:
@@ -77,6 +79,9 @@ class Front:
         self.gate = gate
         self.state = state
         self.body_seconds = body_seconds
+        self.clients: Collection[str] | None = None
+        """Common names of client certificates, one of which the admission paths ask for: empty for any that the TLS
+        context verified, None where none is asked for."""
         self.fastapi = build_fastapi(state, metrics, docs)
         metrics.watch_in_flight(lambda: gate.inside)
 
@@ -86,8 +91,8 @@ class Front:
             return
         webhook: str = scope["path"]
         if not self.gate.enter():
-            answer = self.admission.refuse(webhook, 503, "too many requests at once")
-            await self._send(send, await self._unread(receive, answer, _REFUSED_SECONDS))
+            refusal = self.admission.refuse(webhook, 503, "too many requests at once")
+            await self._send(send, await self._unread(receive, refusal, _REFUSED_SECONDS))
             return
         try:
             answer = await self._answer(webhook, scope, receive)
@@ -98,6 +103,23 @@ class Front:
             self.gate.leave()
         if answer is not None:
             await self._send(send, answer)
+
+    async def turn_away(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """The application for a connection without the client certificate that is asked for: probes and metrics."""
+        if scope["type"] != "http" or scope["path"] not in (MUTATE, VALIDATE):
+            await self.fastapi(scope, receive, send)
+            return
+        refusal = self.admission.refuse(scope["path"], 403, "a client certificate of the API server is asked for")
+        await self._send(send, await self._unread(receive, refusal))
+
+    def is_stranger(self, certificate: Any) -> bool:
+        """Whether a connection with this verified client certificate (as ``ssl`` tells it) is to be turned away."""
+        if self.clients is None:
+            return False
+        if not certificate:
+            return True
+        names = {value for part in certificate.get("subject", ()) for name, value in part if name == "commonName"}
+        return bool(self.clients) and names.isdisjoint(self.clients)
 
     async def _answer(self, webhook: str, scope: Scope, receive: Receive) -> Answer | None:
         """None where the caller has gone."""
@@ -188,9 +210,11 @@ def build_fastapi(state: State, metrics: Metrics, docs: bool) -> FastAPI:
 
     @app.get("/readyz", summary="Requests may be sent here")
     async def readyz() -> Response:
-        if state.phase is Phase.READY:
-            return Response("ok\n", media_type="text/plain")
-        return _error(503, state.phase.value)
+        if state.phase is not Phase.READY:
+            return _error(503, state.phase.value)
+        if (why := state.unready()) is not None:
+            return _error(503, why)
+        return Response("ok\n", media_type="text/plain")
 
     @app.get("/metrics", summary="Prometheus metrics")
     async def scrape() -> Response:

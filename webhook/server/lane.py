@@ -127,9 +127,13 @@ class AdmissionProtocol(HttpToolsProtocol):
         self._between = True
         self._in_head = False
         self._head_size = 0
+        self._stranger = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        if self.front.clients is not None and self.front.is_stranger(transport.get_extra_info("peercert")):
+            self._stranger = True
+            self.app = self.front.turn_away
         self._rest()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -161,6 +165,7 @@ class AdmissionProtocol(HttpToolsProtocol):
     def _is_plain(self, data: bytes) -> bool:
         return (
             self._between
+            and not self._stranger
             and data.startswith(_STARTS)
             and (self.cycle is None or self.cycle.response_complete)
             and not self.flow.write_paused
