@@ -141,7 +141,7 @@ PATHS = st.lists(KEYS | st.integers(0, 3), min_size=1, max_size=4)
 EDITS = st.lists(st.tuples(st.sampled_from(["set", "insert", "undo"]), PATHS, TREES, st.none() | st.integers(0, 4)))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.dictionaries(KEYS, TREES, max_size=4), EDITS)
 def test_the_patch_leads_to_the_draft(original: dict[str, Any], edits: list[tuple[str, Any, Any, int | None]]) -> None:
     before = copy.deepcopy(original)

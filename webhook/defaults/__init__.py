@@ -29,7 +29,7 @@ from webhook.model.draft import Draft
 from webhook.model.finding import Judged, Origin, Severity
 from webhook.model.injected import Added, AddedToJob, AddedToRuntime, read_added, read_added_to_runtime, record
 from webhook.model.names import MULTIKUEUE, RUNTIME_KINDS
-from webhook.model.pod import EffectiveJob, EffectiveSet, Raw, Storage
+from webhook.model.pod import EffectiveJob, EffectiveSet, Raw, Storage, StorageKind
 from webhook.model.policy import Policy
 from webhook.model.release import Release
 from webhook.model.request import Request
@@ -48,6 +48,8 @@ RUNTIME_CREATE: Final = (
 RUNTIME_PUT_BACK: Final = (put_back_runtime.DEFAULT,)
 RUNTIME_UPDATE: Final = (*RUNTIME_PUT_BACK, restart_budget.DEFAULT, immutable_default.DEFAULT)
 """In the order in which they are applied; later ones see what earlier ones did."""
+
+_UNJUDGED: Final = Storage(StorageKind.UNKNOWN, "not judged")
 
 
 def default(request: Request, cluster: ClusterView, policy: Policy, release: Release) -> Defaulted:
@@ -130,12 +132,9 @@ def _look(context: Context) -> None:
         template = made(str(mount.get("name"))) if made is not None and mount is not None else None
         return classify(volume, mount, template, namespace, cluster, policy, elsewhere)
 
-    def classify_here(job: EffectiveJob, container: Raw, mount: Raw | None, volume: Raw | None) -> Storage:
-        return storage_of(volume, mount)
-
     context.runtime = runtime
     context.storage_of = storage_of
-    context.checkpoints = find_checkpoints(effective, policy.directory.variables, classify_here)
+    context.checkpoints = find_checkpoints(effective, policy.directory.variables, _unjudged)
     trained: list[tuple[EffectiveJob, Raw]] = []
     for job in effective.jobs:
         if job.trains:
@@ -146,6 +145,11 @@ def _look(context: Context) -> None:
     else:
         context.trained = trained or None
     context.effective = effective
+
+
+def _unjudged(job: EffectiveJob, container: Raw, mount: Raw | None, volume: Raw | None) -> Storage:
+    """Defaults ask whether something lies under a directory; what it is worth is the rules' affair."""
+    return _UNJUDGED
 
 
 def _builder(request: Request, release: Release) -> Any:
