@@ -29,6 +29,7 @@ from webhook.storage import classify
 EXEMPT: Final = "exempt"
 """The mode of a request that policy exempts."""
 
+_PUT_BACK_ONLY: Final = frozenset({"audit", "off", EXEMPT})
 _MODES: Final = frozenset({"enforce", "warn", "audit", "off"})
 _WEIGHT: Final = {Severity.DENY: 0, Severity.WARN: 1, Severity.AUDIT: 2}
 # Unpacked once: over some fifty rules a decision, attribute look-ups are what costs.
@@ -43,18 +44,21 @@ _SETTING: Final = {"deny": Severity.DENY, "warn": Severity.WARN, "audit": Severi
 def default_object(request: Request, cluster: ClusterView, policy: Policy, release: Release | None = None) -> Defaulted:
     """What is absent and would keep the run from coming back, as an RFC 6902 patch. Never denies, never raises.
 
-    ``release`` overrides what the cluster says of the Trainer release. In mode ``audit`` nothing is filled in; what was
-    filled in before is still put back on UPDATE, since losing it would strip or wedge the run.
+    ``release`` overrides what the cluster says of the Trainer release. In the modes ``audit`` and ``off`` and for
+    exempt requests nothing is filled in; what was filled in before is still put back on UPDATE, since losing it would
+    strip or wedge the run.
     """
     mode = _mode(request, cluster, policy)
-    if mode in ("off", EXEMPT) or (mode == "audit" and request.operation == "CREATE"):
+    put_back_only = mode in _PUT_BACK_ONLY
+    if put_back_only and request.operation == "CREATE":
         return Defaulted((), request.object, mode=mode)
     if (fault := _malformed(request)) is not None:
-        return Defaulted((), request.object, (fault,), mode)
+        return Defaulted((), request.object, (_in_mode(fault, mode),), mode)
     try:
-        done = default(request, cluster, policy, _release(request, cluster, release))
+        done = default(request, cluster, policy, _release(request, cluster, release), put_back_only)
     except Exception as error:
-        return Defaulted((), request.object, (_broken(request, "defaults", error),), mode, broken=("defaults",))
+        fault = _in_mode(_broken(request, "defaults", error), mode)
+        return Defaulted((), request.object, (fault,), mode, broken=("defaults",))
     findings = tuple(_in_mode(finding, mode) for finding in done.findings)
     return Defaulted(done.patch, done.object, findings, mode, done.applied, done.broken)
 
@@ -67,10 +71,11 @@ def review_object(request: Request, cluster: ClusterView, policy: Policy, releas
     mode = _mode(request, cluster, policy)
     if mode in ("off", EXEMPT) or request.kind not in KINDS:
         return Decision("allow", mode=mode, policy_hash=policy.hash)
-    if (request.object.get("metadata") or {}).get("deletionTimestamp"):
+    metadata = request.object.get("metadata")
+    if isinstance(metadata, Mapping) and metadata.get("deletionTimestamp"):
         return Decision("allow", mode=mode, policy_hash=policy.hash)
     if (fault := _malformed(request)) is not None:
-        return Decision("allow", (fault,), mode=mode, policy_hash=policy.hash)
+        return Decision("allow", (_in_mode(fault, mode),), mode=mode, policy_hash=policy.hash)
     served = _release(request, cluster, release)
     broken: list[str] = []
     judged: list[tuple[int, int, Judged]] = []
@@ -259,7 +264,8 @@ def _lighter(one: Severity, other: Severity) -> Severity:
 
 
 def _in_mode(finding: Judged, mode: str) -> Judged:
-    if mode != "audit":
+    """A finding that no rule yields weighs what the mode lets it weigh."""
+    if mode not in _PUT_BACK_ONLY:
         return finding
     return Judged(finding.rule, Severity.AUDIT, finding.at, finding.problem, finding.why, finding.fix)
 

@@ -52,8 +52,12 @@ RUNTIME_UPDATE: Final = (*RUNTIME_PUT_BACK, restart_budget.DEFAULT, immutable_de
 _UNJUDGED: Final = Storage(StorageKind.UNKNOWN, "not judged")
 
 
-def default(request: Request, cluster: ClusterView, policy: Policy, release: Release) -> Defaulted:
+def default(
+    request: Request, cluster: ClusterView, policy: Policy, release: Release, put_back_only: bool = False
+) -> Defaulted:
     """The patch for one request. ``mode`` of the answer is not set here.
+
+    ``put_back_only``: nothing new is filled in, but what an UPDATE takes away of what was filled in before is put back.
 
     ``findings`` are what ``/mutate`` has to say, with policy's severity and never a denial. A default that raises is
     undone, named in ``broken`` and warned about, and the rest go on.
@@ -62,7 +66,7 @@ def default(request: Request, cluster: ClusterView, policy: Policy, release: Rel
     draft = Draft(request.object)
     broken: list[str] = []
     applied: list[str] = []
-    defaults = _defaults(request, policy)
+    defaults = _defaults(request, policy, put_back_only)
     if defaults is TRAINJOB_CREATE:
         try:
             _look(context)
@@ -94,16 +98,18 @@ def default(request: Request, cluster: ClusterView, policy: Policy, release: Rel
     )
 
 
-def _defaults(request: Request, policy: Policy) -> tuple[Default, ...]:
-    deleting = bool((request.object.get("metadata") or {}).get("deletionTimestamp"))
+def _defaults(request: Request, policy: Policy, put_back_only: bool) -> tuple[Default, ...]:
+    if request.operation == "CREATE" and put_back_only:
+        return ()
+    put_back_only = put_back_only or bool((request.object.get("metadata") or {}).get("deletionTimestamp"))
     if request.kind == "TrainJob":
         if request.operation == "UPDATE":
-            return TRAINJOB_PUT_BACK if deleting else TRAINJOB_UPDATE
+            return TRAINJOB_PUT_BACK if put_back_only else TRAINJOB_UPDATE
         return TRAINJOB_CREATE
     if request.kind in RUNTIME_KINDS:
         wanted = request.kind in policy.defaults.runtimes
         if request.operation == "UPDATE":
-            if deleting:
+            if put_back_only:
                 return RUNTIME_PUT_BACK
             return RUNTIME_UPDATE if wanted else (*RUNTIME_PUT_BACK, immutable_default.DEFAULT)
         return RUNTIME_CREATE if wanted else ()
