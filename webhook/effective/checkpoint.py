@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from webhook.effective.expansion import Value, evaluate, expand
+from webhook.effective.expansion import Value, evaluate, expand, references
 from webhook.effective.flags import find_flag
 from webhook.model.finding import Origin
 from webhook.model.pod import (
@@ -90,7 +90,7 @@ def _checkpoint(
     if written and "$" not in written:
         value = Value(written)
     else:
-        value = evaluate(env, effective, job, bool(container.get("envFrom")))[name]
+        value = evaluate(env, effective, job, bool(container.get("envFrom")), (name,))[name]
     status = _UNEXPANDED if value.missing else _DECLARED
     if value.unknown:
         return Checkpoint(
@@ -137,10 +137,9 @@ def _inferred(
         flag = find_flag(words)
         if flag is None:
             continue
-        others = bool(container.get("envFrom"))
         value = Value(flag.value)
         if "$" in flag.value:
-            value = expand(flag.value, evaluate(container.get("env") or (), effective, job, others), others)
+            value = _expanded(flag.value, effective, job, container)
         if value.unknown or value.missing or "://" in value.text:
             continue
         origin = _word_origin(job, container, field, words[flag.index])
@@ -242,9 +241,14 @@ def _sidecars(checkpoint: Checkpoint, effective: EffectiveSet, classify: Classif
 def _with_sub_path(
     per_pod: tuple[str, ...], mount: Raw, effective: EffectiveSet, job: EffectiveJob, container: Raw
 ) -> tuple[str, ...]:
-    others = bool(container.get("envFrom"))
-    value = expand(mount["subPathExpr"], evaluate(container.get("env") or (), effective, job, others), others)
+    value = _expanded(mount["subPathExpr"], effective, job, container)
     return tuple(dict.fromkeys((*per_pod, *value.per_pod)))
+
+
+def _expanded(text: str, effective: EffectiveSet, job: EffectiveJob, container: Raw) -> Value:
+    """A text with the container's variables put in."""
+    others = bool(container.get("envFrom"))
+    return expand(text, evaluate(container.get("env") or (), effective, job, others, references(text)), others)
 
 
 def mount_under(container: Raw, directory: str) -> Raw | None:

@@ -6,7 +6,7 @@ nothing defines stays as it is written. What only the running pod knows becomes 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from msgspec import Struct
@@ -124,10 +124,29 @@ def expand(text: str, known: Mapping[str, Value], others: bool) -> Value:
     return Value("".join(out), tuple(dict.fromkeys(per_pod)), tuple(dict.fromkeys(missing)), unknown)
 
 
-def evaluate(env: Iterable[Raw], effective: EffectiveSet, job: EffectiveJob, others: bool) -> dict[str, Value]:
-    """All variables of a container, in the kubelet's order. Time and space are linear in the size of ``env``."""
+def references(text: str) -> list[str]:
+    """The names that stand in ``$(...)``, escaped ones among them."""
+    return [part.partition(")")[0] for part in text.split("$(")[1:]]
+
+
+def evaluate(
+    env: Sequence[Raw], effective: EffectiveSet, job: EffectiveJob, others: bool, wanted: Iterable[str]
+) -> dict[str, Value]:
+    """The variables of a container that are ``wanted`` and set, in the kubelet's order, with those that they refer to.
+
+    Time and space are linear in the size of ``env``.
+    """
+    names = set(wanted)
+    needed: list[Raw] = []
+    # Backwards, since a variable sees only those before it: most of them are not even looked into.
+    for variable in reversed(env):
+        if (variable.get("name") or "") in names:
+            needed.append(variable)
+            text = variable.get("value")
+            if text and "$(" in text:
+                names.update(references(text))
     known: dict[str, Value] = {}
-    for variable in env:
+    for variable in reversed(needed):
         known[variable.get("name") or ""] = variable_value(variable, known, effective, job, others)
     return known
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from webhook.effective.expansion import evaluate
+from webhook.effective.expansion import Value, evaluate
 from webhook.model.names import MODEL_PARAMS, SECONDS_PER_STEP
 from webhook.model.pod import EMPTY, Checkpoint, DirectoryStatus, EffectiveJob, EffectiveSet, Raw
 from webhook.model.policy import Policy
@@ -17,11 +17,30 @@ _FAST: Final = "CKPT_FAST_DIR"
 _GPUS: Final = ("nvidia.com/gpu", "amd.com/gpu", "huawei.com/Ascend910")
 
 
+class Environment(dict[str, Value]):
+    """A container's variables with ``$(VAR)`` put in, worked out when they are asked for; KeyError where not set."""
+
+    def __init__(self, effective: EffectiveSet, job: EffectiveJob, container: Raw) -> None:
+        self._of = effective, job, container
+
+    def __missing__(self, name: str) -> Value:
+        effective, job, container = self._of
+        env = container.get("env") or ()
+        # Most programs ask for one; whoever asks for a second may ask for all.
+        wanted = [variable.get("name") or "" for variable in env] if self else (name,)
+        known = evaluate(env, effective, job, bool(container.get("envFrom")), wanted)
+        if self:
+            self.update(known)
+        else:
+            self[name] = known[name]
+        return known[name]
+
+
 def environment_of(effective: EffectiveSet) -> Callable[[EffectiveJob, Raw], Mapping[str, Any]]:
     """A container's variables with ``$(VAR)`` put in."""
 
     def environment(job: EffectiveJob, container: Raw) -> Mapping[str, Any]:
-        return evaluate(container.get("env") or (), effective, job, bool(container.get("envFrom")))
+        return Environment(effective, job, container)
 
     return environment
 
