@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Struct
 
 from webhook.model.draft import Draft
-from webhook.model.entries import Target
+from webhook.model.entries import Target, pods_of
 from webhook.model.names import INJECTED
 
 Raw = Mapping[str, Any]
@@ -72,6 +72,48 @@ def read_added_to_runtime(*objects: Raw | None) -> AddedToRuntime | None:
         except (msgspec.MsgspecError, UnicodeEncodeError, RecursionError):
             continue
     return None
+
+
+def without_returned(obj: Raw, old: Raw, field: str) -> Raw | None:
+    """A TrainJob without the parts that its old state lacks and that the record of that state says were added.
+
+    JobSet has refused to take these from the pods, so their return changes no pod. ``field`` is the release's override
+    field. None where no such part returns.
+    """
+    added = read_added(old)
+    if added is None:
+        return None
+    spec, before = obj.get("spec") or {}, old.get("spec") or {}
+    draft = Draft(obj)
+    _take_out(draft, ("spec", "trainer", "env"), added.env, _names((before.get("trainer") or {}).get("env")))
+    if before.get("trainer") is None and draft.get(("spec", "trainer")) == {"env": []}:
+        draft.set(("spec", "trainer"), None)  # its mere presence changes the pods
+    for pod in pods_of(spec, field):
+        olds = [other.raw for other in pods_of(before, field) if not set(pod.jobs).isdisjoint(other.jobs)]
+        volumes = {name for raw in olds for name in _names(raw.get("volumes"))}
+        _take_out(draft, (*pod.path, "volumes"), added.volumes, volumes)
+        for at, container in enumerate(pod.raw.get("containers") or ()):
+            mounts = {
+                name
+                for raw in olds
+                for other in raw.get("containers") or ()
+                if other.get("name") == container.get("name")
+                for name in _names(other.get("volumeMounts"))
+            }
+            _take_out(draft, (*pod.path, "containers", at, "volumeMounts"), added.mounts, mounts)
+    return draft.object if draft.patch else None
+
+
+def _take_out(draft: Draft, path: tuple[str | int, ...], added: tuple[Raw, ...], had: set[Any]) -> None:
+    """Drop from a list what was added, unless it was there before."""
+    items = draft.get(path) or []
+    left = [item for item in items if item not in added or item["name"] in had]
+    if len(left) < len(items):
+        draft.set(path, left)
+
+
+def _names(items: Any) -> set[Any]:
+    return {item.get("name") for item in items or ()}
 
 
 def record(draft: Draft, added: Added | AddedToRuntime) -> None:

@@ -14,7 +14,8 @@ Good:
 Reads: the pods before and after; whether the TrainJob is or gets suspended; for a runtime in Trainer 2.0-2.2, its
     unfinished TrainJobs.
 Silent when: only labels, annotations, nodeSelector, tolerations or scheduling gates change; the run is finished; the
-    CRD or Trainer's webhook refuses the change itself; no JobSet was made; 2.3 has its own copy of the runtime.
+    CRD or Trainer's webhook refuses the change itself; no JobSet was made; 2.3 has its own copy of the runtime; what
+    our defaults had added comes back.
 """
 
 from __future__ import annotations
@@ -22,10 +23,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
+from webhook.effective import build_trainer_pods
 from webhook.effective.buildable import find_refusals
 from webhook.effective.changes import job_changes, runtime_changes
-from webhook.model.cluster import Gap, Run
+from webhook.model.cluster import Gap, Run, Runtime
 from webhook.model.finding import Finding, Origin, Severity
+from webhook.model.injected import without_returned
 from webhook.model.pod import EMPTY, EffectiveSet, Raw
 from webhook.model.release import Release
 from webhook.model.rule import Rule
@@ -56,7 +59,7 @@ def _trainjob(subject: Subject) -> Iterator[Finding]:
     if not subject.release.at_least(Release.V2_2) and not now and _overrides(before) != _overrides(subject):
         return
     changed = job_changes(before.effective, subject.effective)
-    if not changed or _never_made(before.effective):
+    if not changed or _never_made(before.effective) or _only_returns(subject, before.effective):
         return
     active = not was and not now
     told = ", ".join(f'"{change}"' for change in changed[:4]) + (
@@ -88,6 +91,18 @@ def _never_made(effective: EffectiveSet) -> bool:
     return not effective.jobs or any(
         refusal.by == "JobSet" for refusal in find_refusals(effective, lambda job, pod: "")
     )
+
+
+def _only_returns(subject: Subject, before: EffectiveSet) -> bool:
+    """Whether nothing else happens than that what our defaults had added, and the TrainJob lost, comes back.
+
+    It was lost while nobody answered. JobSet refused to take it from the pods, and agrees with the TrainJob again.
+    """
+    field = subject.release.override_field
+    without = without_returned(subject.request.object, subject.request.old or EMPTY, field)
+    if without is None or not isinstance(subject.runtime, Runtime):
+        return False
+    return not job_changes(before, build_trainer_pods(without, subject.runtime, subject.release))
 
 
 def _overrides(subject: Subject) -> Any:
