@@ -14,9 +14,10 @@ from webhook.model.pod import EMPTY, Raw
 from webhook.model.quantity import BILLION, parse_quantity
 from webhook.model.release import Release
 
-_RANK: Final = {"fieldRef": {"fieldPath": "metadata.annotations['batch.kubernetes.io/job-completion-index']"}}
+RANK: Final = {"fieldRef": {"fieldPath": "metadata.annotations['batch.kubernetes.io/job-completion-index']"}}
+"""The pod's rank: the one ``valueFrom`` that Trainer writes, always this object."""
 _PORT: Final = "29500"
-_NODE_RANK: Final = {"name": "PET_NODE_RANK", "valueFrom": _RANK}
+_NODE_RANK: Final = {"name": "PET_NODE_RANK", "valueFrom": RANK}
 _MASTER_PORT: Final = {"name": "PET_MASTER_PORT", "value": _PORT}
 TORCHTUNE: Final = ["tune", "run"]
 
@@ -77,7 +78,7 @@ def jax_env(nodes: int, name: str) -> list[Raw]:
     """``JAX_*``."""
     return [
         {"name": "JAX_NUM_PROCESSES", "value": str(nodes)},
-        {"name": "JAX_PROCESS_ID", "valueFrom": _RANK},
+        {"name": "JAX_PROCESS_ID", "valueFrom": RANK},
         {"name": "JAX_COORDINATOR_ADDRESS", "value": f"{name}-node-0-0.{name}:{_PORT}"},
     ]
 
@@ -89,7 +90,7 @@ def xgboost_env(prepared: Prepared, trainer: Raw, nodes: int, name: str) -> list
     return [
         {"name": "DMLC_TRACKER_URI", "value": f"{name}-node-0-0.{name}"},
         {"name": "DMLC_TRACKER_PORT", "value": _PORT},
-        {"name": "DMLC_TASK_ID", "valueFrom": _RANK},
+        {"name": "DMLC_TASK_ID", "valueFrom": RANK},
         {"name": "DMLC_NUM_WORKER", "value": str(workers)},
     ]
 

@@ -71,14 +71,19 @@ def check(subject: Subject) -> Iterator[Finding]:
 
 def _annotated(subject: Subject) -> tuple[str, str, str] | None:
     """The owner, key and text of the annotation that counts: the object's own before its runtime's."""
-    places: list[tuple[str, Mapping[str, Any]]] = [(subject.label, subject.request.object)]
-    if isinstance(subject.runtime, Runtime) and subject.is_trainjob:
-        places.append((subject.runtime.label, subject.runtime.raw))
-    for owner, raw in places:
-        annotations = (raw.get("metadata") or {}).get("annotations") or {}
-        for key in (CHECKPOINT_SIZE, MODEL_PARAMS):
-            if annotations.get(key):
-                return owner, key, str(annotations[key])
+    if (found := _annotation(subject.request.object)) is not None:
+        return subject.label, *found
+    runtime = subject.runtime
+    if isinstance(runtime, Runtime) and subject.is_trainjob and (found := _annotation(runtime.raw)) is not None:
+        return runtime.label, *found
+    return None
+
+
+def _annotation(raw: Mapping[str, Any]) -> tuple[str, str] | None:
+    annotations = (raw.get("metadata") or {}).get("annotations") or {}
+    for key in (CHECKPOINT_SIZE, MODEL_PARAMS):
+        if annotations.get(key):
+            return key, str(annotations[key])
     return None
 
 

@@ -36,11 +36,14 @@ _INITIALIZERS: Final = {"dataset-initializer": "dataset", "model-initializer": "
 def check(subject: Subject) -> Iterator[Finding]:
     if not subject.is_trainjob or not subject.spec.get(subject.release.override_field):
         return
+    own = subject.label
     for job, layers in _layers(subject):
         for layer in layers:
+            if layer.is_trainer or layer.object != own:
+                continue
             for index, container in enumerate(layer.pod.get("containers") or ()):
                 env = container.get("env")
-                if not env or layer.is_trainer or layer.object != subject.label:
+                if not env:
                     continue
                 name = container.get("name") or ""
                 if name == "node" or name in _INITIALIZERS:

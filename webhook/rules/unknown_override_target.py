@@ -39,9 +39,10 @@ def check(subject: Subject) -> Iterator[Finding]:
         for at, target in enumerate(_targets(subject.release, entry)):
             if target.get("name") not in names:
                 yield _job(subject, effective, index, entry, at, target.get("name") or "", names)
+    own = subject.label
     for job in effective.jobs:
         for layer in job.layers[1:]:
-            if not layer.is_trainer and layer.object == subject.label:
+            if not layer.is_trainer and layer.object == own:
                 yield from _containers(job, layer)
 
 

@@ -37,11 +37,13 @@ _SERVERS = frozenset({"nfs", "cephfs", "glusterfs", "azureFile", "quobyte", "hos
 def check(subject: Subject) -> Iterator[Finding]:
     for use in claim_uses(subject):
         checkpoint = use.checkpoint
-        if checkpoint is None or not isinstance(use.claim, Claim) or not _root_owned(use):
+        if checkpoint is None or not isinstance(use.claim, Claim):
             continue
         pod = checkpoint.job.pod.get("securityContext") or EMPTY
+        if pod.get("fsGroup") is not None or not _root_owned(use):
+            continue
         user = _non_root(pod, checkpoint.container.get("securityContext") or EMPTY)
-        if user is None or pod.get("fsGroup") is not None or _made_writable(checkpoint):
+        if user is None or _made_writable(checkpoint):
             continue
         name = checkpoint.container_name
         yield Finding(

@@ -33,6 +33,9 @@ def check(subject: Subject) -> Iterator[Finding]:
     uses = claim_uses(subject)
     if subject.effective is None or len(uses) < 2:
         return
+    uses = [use for use in uses if _zones(use) or _nodes(use)]
+    if len(uses) < 2:
+        return
     for job in subject.effective.jobs:
         mine = [use for use in uses if any(other.name == job.name for other in use.jobs)]
         for places, word in ((_zones, "zones"), (_nodes, "nodes")):

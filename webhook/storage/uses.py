@@ -103,12 +103,13 @@ def volume_uses(subject: Subject) -> Sequence[Use]:
 
 def claim_uses(subject: Subject) -> Sequence[Use]:
     """``volume_uses`` without the inline volumes; empty where claims cannot be looked up at all."""
-    if subject.claims_elsewhere or not subject.namespace:
-        return ()
-    uses = volume_uses(subject)
-    if len(uses) == 1 and uses[0].storage.claim_name is not None:
-        return uses
-    return [use for use in uses if use.storage.claim_name is not None]
+    uses: Sequence[Use] | None = subject.memo.get("claim uses")
+    if uses is None:
+        uses = ()
+        if not subject.claims_elsewhere and subject.namespace:
+            uses = [use for use in volume_uses(subject) if use.storage.claim_name is not None]
+        subject.memo["claim uses"] = uses
+    return uses
 
 
 def _collect(subject: Subject) -> Sequence[Use]:

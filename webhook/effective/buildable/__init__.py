@@ -7,15 +7,17 @@ reported, and what Trainer's own webhook and the CRDs refuse is left to them.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 from typing import Any, Final
 
-from webhook.effective.buildable.containers import is_foreign, refused_containers, sound_resources
+from webhook.effective.buildable.containers import is_foreign, refused_containers, sound_in_containers
 from webhook.effective.buildable.jobsets import refused_jobset, refused_names, refused_templates
 from webhook.effective.buildable.mounts import Paste
 from webhook.effective.buildable.pods import depends_on_pods, refused_job, refused_pod
 from webhook.effective.buildable.refusal import Refusal
 from webhook.effective.buildable.volumes import refused_volumes, sound_volumes, sources_of
-from webhook.model.pod import EffectiveSet
+from webhook.effective.template import Prepared
+from webhook.model.pod import EffectiveSet, Raw
 from webhook.model.release import Release
 
 __all__ = ["Refusal", "find_refusals", "is_foreign", "sources_of"]
@@ -36,14 +38,16 @@ def find_refusals(effective: EffectiveSet, paste: Paste, prepared: dict[Any, Any
         yield from refused_templates(effective)
         templates = _template_names(effective)
     for job in effective.jobs:
-        yield from refused_volumes(job, sound)
-        yield from refused_containers(job, templates, paste, sound)
-        yield from refused_pod(job)
+        if id(job.pod) not in sound:
+            yield from refused_volumes(job, sound)
+            yield from refused_containers(job, templates, paste, sound)
+            yield from refused_pod(job, sound)
         if id(job.spec) not in sound or not 0 <= job.pods <= _FEW:
             yield from refused_job(job)
 
 
 _FEW: Final = 1000
+_NOTHING: Final[frozenset[Any]] = frozenset()
 _SOUND: Final = {release.value: f"sound {release.value}" for release in Release}
 
 
@@ -52,18 +56,36 @@ def _sound_parts(effective: EffectiveSet, prepared: dict[Any, Any] | None) -> fr
 
     The cache lives in the runtime, which holds the parts, so no identity is ever given to something else.
     """
-    if prepared is None or not effective.jobs:
-        return frozenset()
+    if prepared is None:
+        return _NOTHING
     key = _SOUND[effective.release._value_]
     if (found := prepared.get(key)) is None:
-        parts = {id(effective.jobset_spec)} if next(refused_jobset(effective), None) is None else set()
-        for job in effective.jobs:
-            parts.update(sound_volumes(job))
-            parts.update(sound_resources(job))
-            if next(refused_job(job), None) is None and not depends_on_pods(job):
-                parts.add(id(job.spec))
-        found = prepared[key] = frozenset(parts)
+        runtime: Prepared | None = prepared.get(effective.release)
+        if runtime is None:
+            return _NOTHING
+        found = prepared[key] = frozenset(_sound_in(runtime.alone))
     return found
+
+
+def _sound_in(alone: EffectiveSet) -> Iterator[int]:
+    if next(refused_jobset(alone), None) is None:
+        yield id(alone.jobset_spec)
+    templates = _template_names(alone) if alone.release.at_least(Release.V2_2) else _NOTHING
+    for job in alone.jobs:
+        yield from sound_volumes(job)
+        yield from sound_in_containers(job)
+        if next(refused_job(job), None) is None and not depends_on_pods(job):
+            yield id(job.spec)
+        if next(refused_pod(job, _NOTHING), None) is None:
+            if context := job.pod.get("securityContext"):
+                yield id(context)
+            faults = chain(refused_volumes(job, _NOTHING), refused_containers(job, templates, _no_paste, _NOTHING))
+            if next(faults, None) is None:
+                yield id(job.pod)
+
+
+def _no_paste(job: str, pod: Raw) -> str:
+    return ""
 
 
 def _template_names(effective: EffectiveSet) -> frozenset[str]:

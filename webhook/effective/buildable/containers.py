@@ -15,6 +15,7 @@ from webhook.effective.buildable.syntax import (
     is_qualified_name,
 )
 from webhook.effective.buildable.volumes import sources_of
+from webhook.effective.trainer import RANK
 from webhook.model.paste import shown_value, to_yaml
 from webhook.model.pod import EMPTY, EffectiveJob, Raw
 from webhook.model.quantity import BILLION, parse_quantity
@@ -71,13 +72,14 @@ def is_foreign(job: EffectiveJob, kind: str, container: Raw) -> bool:
     return not any(own.get("name") == name for own in job.layers[0].pod.get(kind) or ()) and len(job.layers) > 1
 
 
-def sound_resources(job: EffectiveJob) -> Iterator[int]:
-    """Identities of the resources that the runtime gives the job's containers and that are right."""
-    for kind in ("containers", "initContainers"):
-        for container in job.layers[0].pod.get(kind) or ():
-            resources = container.get("resources")
-            if resources and next(_refused_resources(job, "", resources), None) is None:
-                yield id(resources)
+def sound_in_containers(job: EffectiveJob) -> Iterator[int]:
+    """Identities of the resources and security contexts that the runtime gives the job's containers and are right."""
+    for _, _, container in job.containers():
+        resources, context = container.get("resources"), container.get("securityContext")
+        if resources and next(_refused_resources(job, "", resources), None) is None:
+            yield id(resources)
+        if context and next(_refused_context(job, "", context), None) is None:
+            yield id(context)
 
 
 def refused_containers(
@@ -122,13 +124,15 @@ def refused_containers(
                 for variable in env:
                     # Every container of every TrainJob comes by here: the usual name is told without a call of ours.
                     key = variable.get("name") or ""
-                    if "valueFrom" in variable or not (key.isidentifier() and key.isascii()):
+                    if ("valueFrom" in variable and variable["valueFrom"] is not RANK) or not (
+                        key.isidentifier() and key.isascii()
+                    ):
                         yield from _refused_variable(job, name, variable)
             if mounts := container.get("volumeMounts"):
                 yield from refused_mounts(job, container, name, mounts, volumes, paste)
             if (resources := container.get("resources")) and id(resources) not in sound:
                 yield from _refused_resources(job, name, resources)
-            if context := container.get("securityContext"):
+            if (context := container.get("securityContext")) and id(context) not in sound:
                 yield from _refused_context(job, name, context)
             if not _RARE.isdisjoint(container):
                 yield from _refused_rest(job, kind, container, name, volumes, ports)

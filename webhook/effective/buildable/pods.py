@@ -56,13 +56,13 @@ _LARGEST_INDEXED: Final = 100_000
 _LARGEST_ID: Final = 2**31 - 1
 
 
-def refused_pod(job: EffectiveJob) -> Iterator[Refusal]:
+def refused_pod(job: EffectiveJob, sound: frozenset[int]) -> Iterator[Refusal]:
     """Fields of the PodSpec itself."""
     pod = job.pod
     policy = pod.get("restartPolicy") or "OnFailure"
     if policy not in ("OnFailure", "Never"):
         yield _pod(job, "restartPolicy", f'restartPolicy is "{policy}"', "restartPolicy: OnFailure  # or Never")
-    if context := pod.get("securityContext"):
+    if (context := pod.get("securityContext")) and id(context) not in sound:
         for field in ("runAsUser", "runAsGroup", "fsGroup"):
             if not 0 <= (context.get(field) or 0) <= _LARGEST_ID:
                 yield _pod(job, "securityContext", f"{field} is {context[field]}", f"{field}: 1000")
