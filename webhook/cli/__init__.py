@@ -19,6 +19,9 @@ COMMANDS: Final[Commands] = {
     "pods": ("webhook.cli.pods", "show the pods that Trainer will build, each part with its origin"),
     "rules": ("webhook.cli.rules", "the catalogue of rules, or one rule's page"),
     "serve": ("webhook.cli.serve", "run the admission webhook"),
+    "install-check": ("webhook.cli.install_check", "does the API server ask the guard, and does it answer right?"),
+    "runtimes": ("webhook.cli.runtimes", "runtimes that lack our defaults; --heal adds them where that is safe"),
+    "uninstall": ("webhook.cli.uninstall", "take away the registration and what the guard made itself"),
 }
 """Name -> module and one line of help. Add a command here."""
 

@@ -1,0 +1,37 @@
+"""What the commands that talk to a cluster have in common: flags, and a connection."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from webhook.cli.output import complain
+
+if TYPE_CHECKING:
+    from webhook.runs.api import Api
+
+
+def add_kubeconfig(parser: argparse.ArgumentParser) -> None:
+    """``--kubeconfig``."""
+    parser.add_argument("--kubeconfig", metavar="FILE", help="default: the pod's service account, else kubectl's")
+
+
+def add_output(parser: argparse.ArgumentParser) -> None:
+    """``--output``."""
+    parser.add_argument("--output", choices=("text", "json"), default="text", help="the format (default text)")
+
+
+def connect(kubeconfig: Path | None) -> Api | None:
+    """A connection with the rights of whoever runs the command; None, and a line about it, where there is none."""
+    from webhook.runs.api import KubernetesApi, NoCluster
+
+    try:
+        return KubernetesApi(kubeconfig)
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("webhook"):
+            raise
+        complain([f"error: this needs the library {error.name}: pip install 'checkpoint-guard[cluster]'"])
+    except NoCluster as error:
+        complain([f"error: {error}"])
+    return None

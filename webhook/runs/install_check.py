@@ -1,0 +1,207 @@
+"""Whether the guard guards: it is asked through the API server, as a user asks it, and nothing is stored.
+
+A good and a bad runtime, and a good and a bad TrainJob where there is a runtime to refer to, are created by dry-run
+until the API server answers both as expected. Where it does not in time, ``find_faults`` says what of the installation
+is wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final, Literal
+
+from msgspec import Struct
+
+from webhook.cluster.kinds import TRAINJOB_CRD, served_release
+from webhook.model.names import GROUP, INJECTED, MODE
+from webhook.model.release import Release
+from webhook.runs import samples
+from webhook.runs.api import Answer, Api, Refused, Unreachable, each
+from webhook.runs.installation import Fault, Installation, explain_call, find_faults
+
+PLURALS: Final = ("trainjobs", "trainingruntimes", "clustertrainingruntimes")
+_BASE: Final = f"/apis/{GROUP}/v1alpha1"
+_CANDIDATES: Final = 5
+"""Runtimes tried for the TrainJobs."""
+
+Outcome = Literal["as expected", "not yet", "left out"]
+Tell = Callable[[str], None]
+
+
+class Probe(Struct, frozen=True):
+    """One thing asked, and how it went. ``call`` is what the API server said of calling the webhook, if it failed."""
+
+    what: str
+    outcome: Outcome
+    words: str
+    call: str | None = None
+    forbidden: str | None = None
+
+
+class Clock(Struct, frozen=True):
+    """Seconds that only grow, and a pause."""
+
+    monotonic: Callable[[], float]
+    sleep: Callable[[float], None]
+
+
+class Report(Struct, frozen=True):
+    """The last round of probes and, where one is not as expected, what is wrong."""
+
+    probes: tuple[Probe, ...]
+    faults: tuple[Fault, ...] = ()
+
+    @property
+    def good(self) -> bool:
+        return all(probe.outcome != "not yet" for probe in self.probes)
+
+
+def check(api: Api, installation: Installation, seconds: float, clock: Clock, tell: Tell) -> Report:
+    """Ask until everything is as expected, for so long. Raises Unreachable where the API server is not there at all."""
+    until = clock.monotonic() + seconds
+    said = ""
+    reached = False
+    while True:
+        try:
+            probes = tuple(ask(api, installation.namespace))
+            reached = True
+        except Unreachable as error:
+            if not reached and clock.monotonic() >= until:
+                raise
+            probes = (Probe("API server", "not yet", str(error)),)
+        report = Report(probes)
+        if report.good:
+            return report
+        waits = "; ".join(f"{probe.what}: {probe.words}" for probe in probes if probe.outcome == "not yet")
+        if clock.monotonic() >= until:
+            return Report(probes, tuple(_faults(api, installation, probes)))
+        if waits != said:
+            tell(f"waiting: {waits}")
+            said = waits
+        clock.sleep(2.0)
+
+
+def ask(api: Api, namespace: str) -> Iterator[Probe]:
+    """One round of probes."""
+    mode = _mode(api, namespace)
+    good = _create(api, "trainingruntimes", samples.runtime(namespace, bad=False))
+    yield _judge_good("good runtime", good, mode, filled=True)
+    bad = _create(api, "trainingruntimes", samples.runtime(namespace, bad=True))
+    yield _judge_bad("bad runtime", bad, mode)
+    yield from _ask_trainjobs(api, namespace, mode)
+
+
+def _ask_trainjobs(api: Api, namespace: str, mode: str | None) -> Iterator[Probe]:
+    release = read_release(api)
+    if release is None:
+        yield Probe("TrainJobs", "left out", "the Trainer release cannot be told from its CRD")
+        return
+    tried = 0
+    why = "there is no ClusterTrainingRuntime to refer to yet"
+    try:
+        for runtime in each(api, f"{_BASE}/clustertrainingruntimes", page=50):
+            name = str((runtime.get("metadata") or {}).get("name"))
+            job = samples.training_job(runtime)
+            if job is None:
+                continue
+            answer = _create(api, "trainjobs", samples.trainjob(namespace, name, job, release, bad=False))
+            good = _judge_good("good TrainJob", answer, mode, filled=False)
+            if good.outcome == "as expected":
+                yield good
+                bad = _create(api, "trainjobs", samples.trainjob(namespace, name, job, release, bad=True))
+                yield _judge_bad("bad TrainJob", bad, mode)
+                return
+            if good.call is not None or good.forbidden is not None:
+                yield good
+                return
+            tried += 1
+            why = f'on runtime "{name}" a plain TrainJob is refused: {good.words}'
+            if tried == _CANDIDATES:
+                break
+    except Refused as refused:
+        why = f"runtimes cannot be listed: {refused}"
+    yield Probe("TrainJobs", "left out", why)
+
+
+def read_release(api: Api) -> Release | None:
+    """The Trainer release whose CRD is served; None where it is not known."""
+    answer = api.request("GET", f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{TRAINJOB_CRD}")
+    return served_release(dict(answer.body)) if answer.ok else None
+
+
+def _create(api: Api, plural: str, obj: Mapping[str, Any]) -> Answer:
+    path = f"{_BASE}/namespaces/{obj['metadata']['namespace']}/{plural}"
+    return api.request("POST", path, {"dryRun": "All", "fieldManager": "ckptguard-install-check"}, obj)
+
+
+def _mode(api: Api, namespace: str) -> str | None:
+    answer = api.request("GET", f"/api/v1/namespaces/{namespace}")
+    label = ((answer.body.get("metadata") or {}).get("labels") or {}).get(MODE) if answer.ok else None
+    return str(label) if label else None
+
+
+def _judge_good(what: str, answer: Answer, mode: str | None, filled: bool) -> Probe:
+    if answer.ok:
+        annotations = (answer.body.get("metadata") or {}).get("annotations") or {}
+        if filled and INJECTED not in annotations:
+            words = "admitted, but nothing was filled in: /mutate was not called, or did not answer"
+            if mode in ("audit", "off"):
+                words = f'admitted, but nothing is filled in where the namespace\'s mode is "{mode}"'
+            return Probe(what, "not yet", words)
+        return Probe(what, "as expected", "admitted and filled in" if filled else "admitted")
+    if answer.code == 409:
+        return Probe(what, "not yet", f'an object "{samples.NAME}" is in the way: delete it')
+    return _refused(what, answer)
+
+
+def _judge_bad(what: str, answer: Answer, mode: str | None) -> Probe:
+    named = f"[{samples.RULE}]"
+    if not answer.ok:
+        if "denied the request" in answer.message and named in answer.message:
+            return Probe(what, "as expected", f"refused {named}")
+        return _refused(what, answer)
+    if any(named in warning for warning in answer.warnings):
+        return Probe(what, "as expected", f"admitted with a warning {named}, since the mode is warn")
+    if mode in ("audit", "off"):
+        return Probe(what, "not yet", f'admitted: the namespace\'s mode is "{mode}"')
+    return Probe(what, "not yet", "admitted without a word: /validate was not called, or the default mode is audit")
+
+
+def _refused(what: str, answer: Answer) -> Probe:
+    message = answer.message
+    if "failed calling webhook" in message:
+        return Probe(what, "not yet", explain_call(message).problem, call=message)
+    if answer.code == 404:
+        return Probe(what, "not yet", "the kind is not served: Kubeflow Trainer is not installed")
+    if answer.code in (401, 403) and "denied the request" not in message:
+        return Probe(what, "not yet", message, forbidden=message)
+    return Probe(what, "not yet", f"refused: {message.splitlines()[0][:200]}")
+
+
+def _faults(api: Api, installation: Installation, probes: tuple[Probe, ...]) -> Iterator[Fault]:
+    seen = set()
+    for probe in probes:
+        fault = None
+        if probe.call is not None:
+            fault = explain_call(probe.call)
+        elif probe.forbidden is not None:
+            fault = Fault(
+                "RBAC",
+                probe.forbidden,
+                f"let this user create trainingruntimes and trainjobs in namespace {installation.namespace}",
+            )
+        if fault is not None and fault not in seen:
+            seen.add(fault)
+            yield fault
+    try:
+        for fault in find_faults(api, installation):
+            if fault not in seen:
+                seen.add(fault)
+                yield fault
+    except Unreachable as error:
+        yield Fault("API server", str(error), "try again when it answers")
+    if not seen:
+        for probe in probes:
+            if probe.outcome == "not yet":
+                yield Fault(probe.what, probe.words, "look at the log of the guard's pods: kubectl logs -n "
+                            f"{installation.guard} deploy/{installation.service}")  # fmt: skip
