@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Final
 
 from webhook.effective.expansion import Value, evaluate
@@ -14,6 +15,9 @@ from webhook.model.script import Launch
 from webhook.model.size import parse_count
 
 _FAST: Final = "CKPT_FAST_DIR"
+_PROCESSES: Final = "PET_NPROC_PER_NODE"
+_READ: Final = frozenset((_FAST, _PROCESSES))
+_INFERRED: Final = DirectoryStatus.INFERRED
 _GPUS: Final = ("nvidia.com/gpu", "amd.com/gpu", "huawei.com/Ascend910")
 
 
@@ -50,13 +54,11 @@ def launches_of(
 ) -> Callable[[EffectiveJob, Raw], Launch]:
     """The launch of each container. ``annotations`` are those of the object, then of its runtime."""
     pods = effective.training_pods
-    directories = tuple(
-        dict.fromkeys(
-            checkpoint.directory
-            for checkpoint in checkpoints
-            if checkpoint.directory is not None and checkpoint.status is not DirectoryStatus.INFERRED
-        )
-    )
+    directories: tuple[str, ...] = ()
+    for checkpoint in checkpoints:
+        directory = checkpoint.directory
+        if directory is not None and checkpoint.status is not _INFERRED and directory not in directories:
+            directories += (directory,)
     seconds: float | None = None
     params: int | None = None
     for given in annotations:
@@ -71,18 +73,19 @@ def launches_of(
         processes: int | None = None
         fast: tuple[str, ...] = ()
         for variable in container.get("env") or ():
-            name = variable.get("name")
-            if name == "PET_NPROC_PER_NODE":
-                value = str(variable.get("value") or "")
+            if (name := variable.get("name")) not in _READ:
+                continue
+            value = str(variable.get("value") or "")
+            if name == _PROCESSES:
                 processes = int(value) if value.isdigit() and len(value) < 6 else _gpus(container)
-            elif name == _FAST and variable.get("value"):
-                fast = (str(variable["value"]).rstrip("/"),)
+            elif value:
+                fast = (value.rstrip("/"),)
         return Launch(
             pods,
             processes,
             directories,
             fast,
-            tuple(str(mount.get("mountPath") or "") for mount in container.get("volumeMounts") or ()),
+            tuple([mount.get("mountPath") or "" for mount in container.get("volumeMounts") or ()]),
             container.get("workingDir") or "",
             job.pod.get("terminationGracePeriodSeconds", 30),
             seconds,
@@ -105,6 +108,7 @@ def _gpus(container: Raw) -> int | None:
     return None
 
 
+@lru_cache(maxsize=8)
 def _seconds(text: str) -> int | None:
     """``30m``, ``2h``, ``90s``."""
     unit = {"s": 1, "m": 60, "h": 3600}.get(text[-1:])

@@ -23,6 +23,8 @@ _READ: Final = sources.Bounded(4)
 """(digest, values, launch) -> Script"""
 _REMARKS: Final = sources.Bounded(KEPT)
 """(digest, values, launch) -> {rule: remarks}"""
+_DIGESTS: Final = sources.Bounded(2**20)
+"""texts -> digest: those of a runtime are the same objects each time, so that they are found without being read"""
 _MENTIONED: Final = sources.Bounded(KEPT)
 """digest -> the names that the texts mention as variables"""
 
@@ -62,7 +64,11 @@ def _program(
     environment: Environment,
     launch_of: LaunchOf,
 ) -> Program:
-    digest = _digest(command, args)
+    texts = (*command, None, *args)
+    digest = _DIGESTS.get(texts)
+    if digest is None:
+        digest = _digest(command, args)
+        _DIGESTS.put(texts, digest, sum(map(len, (*command, *args))))
     mentioned = _MENTIONED.get(digest)
     if mentioned is None:
         mentioned = _mentions((*command, *args))
@@ -178,7 +184,7 @@ def origin_of(job: EffectiveJob, container: Raw, place: Place) -> Origin:
 
 def clear() -> None:
     """Forget everything (tests, measurements)."""
-    for store in (_READ, _REMARKS, _MENTIONED):
+    for store in (_DIGESTS, _READ, _REMARKS, _MENTIONED):
         store.clear()
     sources.clear()
 
