@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from tests.cluster.fake_api import FakeApi
+from tests.cluster.fake_api import FakeApi, until
 from webhook.cluster.connection import Connection, NoCluster, Refused, Unreachable, configuration
 from webhook.cluster.kinds import CLAIM, CONFIG_MAP, KINDS, NAMESPACE, RUNTIME, VOLUME, WATCHED
 from webhook.cluster.live import DEFAULT_CLASS, FREE_VOLUMES, LiveView, LiveViews, Reader, read_into
-from webhook.cluster.tables import Tables
+from webhook.cluster.tables import ClaimTable, Tables
 from webhook.cluster.watch import Watch
 from webhook.decision import review_object
 from webhook.model.cluster import Claim, Gap, Runtime, StorageClass
@@ -521,8 +521,18 @@ current-context: a
             await connection.get(CKPT)
         (tmp_path / "token").write_text("second\n")
         assert b"ReadWriteMany" in await connection.get(CKPT)
-        await connection.close()
         assert world.api.tokens == ["Bearer first", "Bearer second"]
+        # A watch that runs is not disturbed by it.
+        table = ClaimTable()
+        watch = Watch(KINDS[CLAIM], connection, table)
+        running = asyncio.create_task(watch.run())
+        await until(lambda: world.api.watching(KINDS[CLAIM].collection))
+        await connection.reload()
+        world.api.put(f"{CKPT}-2", claim())
+        await until(lambda: len(table) == 2)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        await connection.close()
 
     run(test)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
@@ -108,8 +109,12 @@ class Connection:
         self._configuration: Any = None
         self._session: aiohttp.ClientSession | None = None
         self._options: dict[str, Any] = {}
+        self._transport: object = None
+        self._retired: list[aiohttp.ClientSession] = []
         self._opening = asyncio.Lock()
-        self._reloaded = 0.0
+        self._reloaded = float("-inf")
+        self._doubtful = False
+        """Whether the API server refused the credentials, or we its certificate."""
 
     async def get(self, path: str, params: Mapping[str, str] | None = None, seconds: float = PAGE_SECONDS) -> bytes:
         """The body of a GET. Raises Refused, Unreachable, NoCluster."""
@@ -122,7 +127,7 @@ class Connection:
                     raise await self._refusal(response)
                 return bytes(await response.read())
         except (TimeoutError, aiohttp.ClientError, OSError) as error:
-            raise Unreachable(_words(error)) from error
+            raise self._lost(error) from error
 
     async def watch(self, path: str, params: Mapping[str, str], silence: float) -> AsyncGenerator[list[bytes], None]:
         """The whole lines of a watch, as they arrive; ends when the server ends it.
@@ -150,20 +155,36 @@ class Connection:
                     if lines:
                         yield lines
         except (TimeoutError, aiohttp.ClientError, OSError) as error:
-            raise Unreachable(_words(error)) from error
+            raise self._lost(error) from error
+
+    def _lost(self, error: BaseException) -> Unreachable:
+        import aiohttp
+
+        if isinstance(error, aiohttp.ClientSSLError):
+            self._doubtful = True  # the authority may have been renewed
+        return Unreachable(_words(error))
 
     async def reload(self) -> None:
-        """Read the credentials again, at most every few seconds: the API server refused them."""
-        if monotonic() - self._reloaded < _RELOAD_SECONDS:
-            return
+        """Read the credentials again. Raises NoCluster."""
         self._reloaded = monotonic()
-        await self.close()
+        self._doubtful = False
+        made = await self._load()
+        if self._session is not None and _transport(made) != self._transport:
+            # Watches that run on the old session end in their own time: closing it under them leaves them hanging.
+            self._retired.append(self._session)
+            self._session = None
+            for old in self._retired[:-2]:
+                await old.close()
+            del self._retired[:-2]
+        self._configuration = made
 
     async def close(self) -> None:
-        """Let go of all connections; the next request opens new ones."""
-        session, self._session = self._session, None
-        if session is not None:
-            await session.close()
+        """Let go of all connections."""
+        for session in (self._session, *self._retired):
+            if session is not None:
+                await session.close()
+        self._session = None
+        self._retired.clear()
 
     async def _send(self, path: str, params: Mapping[str, str] | None, limits: aiohttp.ClientTimeout) -> Any:
         from yarl import URL
@@ -173,6 +194,9 @@ class Connection:
         return session.get(url, params=params, headers=headers, timeout=limits, **self._options)
 
     async def _ready(self) -> tuple[aiohttp.ClientSession, dict[str, str]]:
+        if self._doubtful and monotonic() - self._reloaded > _RELOAD_SECONDS:
+            with suppress(NoCluster):  # those at hand may do again
+                await self.reload()
         if self._session is None:
             async with self._opening:
                 if self._session is None:
@@ -197,12 +221,13 @@ class Connection:
         import aiohttp
         from kubernetes.aio.client.rest import RESTClientObject
 
-        made = await self._load()
+        made = self._configuration or await self._load()
         try:
             context = RESTClientObject(made).ssl_context
         except (OSError, ssl.SSLError) as error:
             raise NoCluster(f"the cluster's certificates cannot be used: {error}") from None
         self._configuration = made
+        self._transport = _transport(made)
         self._options = {}
         if made.proxy:
             self._options["proxy"] = made.proxy
@@ -219,8 +244,15 @@ class Connection:
             message = ""
         after = response.headers.get("Retry-After", "")
         if response.status == 401:
-            await self.reload()
+            self._doubtful = True
         return Refused(response.status, message, float(after) if after.isdigit() else 0.0)
+
+
+def _transport(made: Any) -> object:
+    """What connections are made of: where this differs, they have to be made anew."""
+    files = [made.ssl_ca_cert, made.cert_file, made.key_file]
+    dated = [(name, Path(name).stat().st_mtime_ns) for name in files if name and Path(name).exists()]
+    return made.host, made.proxy, made.tls_server_name, made.verify_ssl, made.ca_cert_data, dated
 
 
 def _words(error: BaseException) -> str:
