@@ -6,6 +6,7 @@ import itertools
 import posixpath
 from typing import Any
 
+import msgspec
 import pytest
 
 from webhook.effective.checkpoint import components
@@ -41,6 +42,12 @@ def _checkpoint(directory: str | None, mount: dict[str, Any] | None) -> Checkpoi
 )
 def test_path(directory: str | None, mount: dict[str, Any] | None, path: str | None) -> None:
     assert path_on_claim(_checkpoint(directory, mount)) == path
+
+
+def test_a_sub_path_that_the_kubelet_expands() -> None:
+    checkpoint = _checkpoint("/ckpts/durable/x", {"mountPath": "/ckpts/durable", "subPathExpr": "$(TRAINJOB_NAME)"})
+    assert path_on_claim(msgspec.structs.replace(checkpoint, sub_path="run")) == "/run/x"
+    assert path_on_claim(msgspec.structs.replace(checkpoint, sub_path="<metadata.name>")) is None
 
 
 def test_agrees_with_posixpath() -> None:

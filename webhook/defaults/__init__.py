@@ -20,6 +20,7 @@ from webhook.defaults import (
     recover,
     restart_budget,
     restore_managers,
+    tiered_layout,
     trainer_label,
 )
 from webhook.effective import build_trainer_pods, find_checkpoints
@@ -36,7 +37,7 @@ from webhook.model.request import Request
 from webhook.model.verdict import Defaulted
 from webhook.storage import classify
 
-TRAINJOB_CREATE: Final = (checkpoint_volume.DEFAULT, checkpoint_variables.DEFAULT)
+TRAINJOB_CREATE: Final = (tiered_layout.DEFAULT, checkpoint_volume.DEFAULT, checkpoint_variables.DEFAULT)
 TRAINJOB_PUT_BACK: Final = (put_back.DEFAULT, restore_managers.DEFAULT)
 TRAINJOB_UPDATE: Final = (*TRAINJOB_PUT_BACK, recover.DEFAULT)
 RUNTIME_CREATE: Final = (

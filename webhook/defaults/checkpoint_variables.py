@@ -2,7 +2,8 @@
 
 Fills: ``TRAINJOB_NAME`` and ``CKPT_DIR=<mount>/$(TRAINJOB_NAME)`` in ``spec.trainer.env``.
 Silent when: a directory is declared, or a flag of the program names one; no claim, or more than one, is mounted in the
-containers that train; Trainer would drop the variables; they would bring the framework's own variables with them.
+containers that train; Trainer would drop the variables; they would bring the framework's own variables with them;
+the tiered layout is asked for.
 """
 
 from __future__ import annotations
@@ -12,23 +13,19 @@ from typing import Any, Final
 
 from webhook.model.default import Context, Default
 from webhook.model.draft import Draft
-from webhook.model.names import CLAIM, JOBSET_NAME_LABEL
+from webhook.model.names import CLAIM
 from webhook.model.pod import EMPTY, DirectoryStatus, EffectiveJob, EffectiveSet, Raw, Storage
+from webhook.storage.placing import MAX_ENV, NAME, NAME_FIELD, NAME_VARIABLE, switches_framework_on
 from webhook.storage.refusal import refusal
 
-NAME: Final = "TRAINJOB_NAME"
 TRAINER: Final = ("spec", "trainer")
 ENV: Final = (*TRAINER, "env")
-FIELD: Final = f"metadata.labels['{JOBSET_NAME_LABEL}']"
-FRAMEWORKS: Final = ("torch", "jax", "xgboost", "mpi", "flux")
-MAX_ENV: Final = 128
-"""Most variables of ``spec.trainer.env`` (CRD of Trainer 2.2 and later)."""
 
 
 def apply(draft: Draft, context: Context) -> bool:
     """See above."""
     effective, trained = context.effective, context.trained
-    if effective is None or trained is None or not context.policy.directory.variables:
+    if effective is None or trained is None or context.tiered or not context.policy.directory.variables:
         return False
     for checkpoint in context.checkpoints:
         if checkpoint.status is not DirectoryStatus.NONE:
@@ -38,7 +35,7 @@ def apply(draft: Draft, context: Context) -> bool:
     if not receivers or any(container.get("name") != "node" for container in receivers):
         return False
     trainer = draft.get(TRAINER)
-    if trainer is None and _switches_framework_on(context):
+    if trainer is None and switches_framework_on(context):
         return False
     path = context.path or _mounted_claim(context, trained, effective)
     if path is None or "$" in path:
@@ -50,7 +47,7 @@ def apply(draft: Draft, context: Context) -> bool:
         return False
     added: list[dict[str, Any]] = []
     if not named:
-        added.append({"name": NAME, "valueFrom": {"fieldRef": {"fieldPath": FIELD}}})
+        added.append(dict(NAME_VARIABLE))
     added.append({"name": variable, "value": f"{path.rstrip('/')}/$({NAME})"})
     if len(env) + len(added) > MAX_ENV:
         return False
@@ -61,14 +58,6 @@ def apply(draft: Draft, context: Context) -> bool:
         draft.set(ENV, added)
     context.added_env = tuple(added)
     return True
-
-
-def _switches_framework_on(context: Context) -> bool:
-    """The mere presence of ``spec.trainer`` makes Trainer add the framework's own variables."""
-    if context.runtime is None:
-        return False
-    policy = (context.runtime.raw.get("spec") or EMPTY).get("mlPolicy") or EMPTY
-    return any(policy.get(framework) is not None for framework in FRAMEWORKS)
 
 
 def _named_already(variable: str, receivers: Sequence[Raw], env: Sequence[Raw], draft: Draft) -> bool | None:
@@ -85,7 +74,7 @@ def _named_already(variable: str, receivers: Sequence[Raw], env: Sequence[Raw], 
             if name == NAME:
                 reference = ((other.get("valueFrom") or EMPTY).get("fieldRef") or EMPTY).get("fieldPath")
                 run = draft.get(("metadata", "name"))
-                if reference != FIELD and (not run or other.get("value") != run):
+                if reference != NAME_FIELD and (not run or other.get("value") != run):
                     return None
                 found = True
     return found

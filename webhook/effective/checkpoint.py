@@ -108,9 +108,9 @@ def _checkpoint(
         return Checkpoint(job, container, DirectoryStatus.UNRESOLVED, _RELATIVE, None, written, name)
     mount = mount_under(container, directory)
     volume = None if mount is None else job.volume(mount.get("name") or "")
-    per_pod = value.per_pod
+    per_pod, sub_path = value.per_pod, None
     if mount is not None and mount.get("subPathExpr"):
-        per_pod = _with_sub_path(per_pod, mount, effective, job, container)
+        per_pod, sub_path = _with_sub_path(per_pod, mount, effective, job, container)
     return Checkpoint(
         job,
         container,
@@ -125,6 +125,7 @@ def _checkpoint(
         value.missing,
         mount,
         volume,
+        sub_path,
     )
 
 
@@ -148,9 +149,9 @@ def _inferred(
             return Checkpoint(job, container, _INFERRED, _RELATIVE, None, flag.value, None, flag.name, origin)
         mount = mount_under(container, directory)
         volume = None if mount is None else job.volume(mount.get("name") or "")
-        per_pod = value.per_pod
+        per_pod, sub_path = value.per_pod, None
         if mount is not None and mount.get("subPathExpr"):
-            per_pod = _with_sub_path(per_pod, mount, effective, job, container)
+            per_pod, sub_path = _with_sub_path(per_pod, mount, effective, job, container)
         storage = classify(job, container, mount, volume)
         return Checkpoint(
             job,
@@ -166,6 +167,7 @@ def _inferred(
             (),
             mount,
             volume,
+            sub_path,
         )
     for source in container.get("envFrom") or ():
         prefix = source.get("prefix") or ""
@@ -200,9 +202,9 @@ def _looked_for(
 ) -> Checkpoint:
     """A directory that another container declares, in this container."""
     volume = None if mount is None else job.volume(mount.get("name") or "")
-    per_pod = declares.per_pod
+    per_pod, sub_path = declares.per_pod, None
     if mount is not None and mount.get("subPathExpr"):
-        per_pod = _with_sub_path(per_pod, mount, effective, job, container)
+        per_pod, sub_path = _with_sub_path(per_pod, mount, effective, job, container)
     return Checkpoint(
         job,
         container,
@@ -217,6 +219,7 @@ def _looked_for(
         declares.missing,
         mount,
         volume,
+        sub_path,
     )
 
 
@@ -240,9 +243,11 @@ def _sidecars(checkpoint: Checkpoint, effective: EffectiveSet, classify: Classif
 
 def _with_sub_path(
     per_pod: tuple[str, ...], mount: Raw, effective: EffectiveSet, job: EffectiveJob, container: Raw
-) -> tuple[str, ...]:
+) -> tuple[tuple[str, ...], str | None]:
+    """What of the directory changes with every pod, the sub-path included, and the sub-path itself."""
     value = _expanded(mount["subPathExpr"], effective, job, container)
-    return tuple(dict.fromkeys((*per_pod, *value.per_pod)))
+    text = None if value.unknown or value.missing else value.text
+    return tuple(dict.fromkeys((*per_pod, *value.per_pod))), text
 
 
 def _expanded(text: str, effective: EffectiveSet, job: EffectiveJob, container: Raw) -> Value:

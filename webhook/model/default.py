@@ -46,6 +46,7 @@ class Context:
         "runtime",
         "storage_of",
         "targets",
+        "tiered",
         "trained",
     )
 
@@ -65,6 +66,8 @@ class Context:
         self.findings: list[Judged] = []
         self.path: str | None = None
         """Where the default for volumes has mounted the claim, with no directory declared."""
+        self.tiered = False
+        """The tiered layout is asked for: it is made whole or not at all, and the defaults for one directory rest."""
         self.added_env: tuple[dict[str, Any], ...] = ()
         self.added_volumes: tuple[dict[str, Any], ...] = ()
         self.added_mounts: tuple[dict[str, Any], ...] = ()

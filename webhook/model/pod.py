@@ -285,6 +285,8 @@ class Checkpoint(Struct, frozen=True):
     """Names of the ``$(VAR)`` that stay literal."""
     mount: Raw | None = None
     volume: Raw | None = None
+    sub_path: str | None = None
+    """The mount's ``subPathExpr`` as the kubelet expands it; None where there is none or nobody can tell."""
 
     @property
     def container_name(self) -> str:

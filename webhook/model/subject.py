@@ -8,6 +8,7 @@ from typing import Any
 from msgspec import Struct
 
 from webhook.model.cluster import ClusterView, Gap, Runtime
+from webhook.model.names import PATH
 from webhook.model.pod import Checkpoint, EffectiveSet
 from webhook.model.policy import Policy
 from webhook.model.release import Release
@@ -51,6 +52,16 @@ class Subject(Struct, frozen=True):
     def spec(self) -> Mapping[str, Any]:
         """``spec`` of the object under judgement."""
         return self.request.object.get("spec") or {}
+
+    def declared_path(self) -> str | None:
+        """The path that a TrainJob, or else its namespace, declares by annotation."""
+        if not self.is_trainjob:
+            return None
+        own = (self.request.object.get("metadata") or {}).get("annotations") or {}
+        if PATH in own:
+            return own[PATH] or None
+        namespace = self.cluster.namespace(self.namespace)
+        return None if isinstance(namespace, Gap) else namespace.annotations.get(PATH) or None
 
     @property
     def label(self) -> str:

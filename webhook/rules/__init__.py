@@ -11,6 +11,7 @@ from webhook.rules.claim_too_small import RULE as CLAIM_TOO_SMALL
 from webhook.rules.claims_on_worker_cluster import RULE as CLAIMS_ON_WORKER_CLUSTER
 from webhook.rules.env_in_override import RULE as ENV_IN_OVERRIDE
 from webhook.rules.ephemeral_checkpoint import RULE as EPHEMERAL_CHECKPOINT
+from webhook.rules.fast_only_checkpoint import RULE as FAST_ONLY_CHECKPOINT
 from webhook.rules.lost_by_kueue import RULE as LOST_BY_KUEUE
 from webhook.rules.missing_claim import RULE as MISSING_CLAIM
 from webhook.rules.missing_trainer_label import RULE as MISSING_TRAINER_LABEL
@@ -75,4 +76,5 @@ RULES: Final[tuple[Rule, ...]] = (
     CLAIMS_ON_WORKER_CLUSTER,
     TEXT_ORDER_RESUME,
     UNLIMITED_CHECKPOINTS,
+    FAST_ONLY_CHECKPOINT,
 )

@@ -12,7 +12,8 @@ Good:
         failurePolicy:
           maxRestarts: 3
         replicatedJobs: []
-Reads: `failurePolicy.maxRestarts` of the runtime, and the rule that answers an ordinary failure.
+Reads: `failurePolicy.maxRestarts` of the runtime, and the rule that answers an ordinary failure. Where the TrainJob or
+    its namespace declares a path by annotation, retries are wanted: a denial.
 Silent when: the runtime is unknown; no job trains; a rule restarts without counting; a rule ends the run
     (restart-ruled-out).
 """
@@ -23,6 +24,7 @@ from collections.abc import Iterator
 
 from webhook.effective.restarts import ORDINARY, first_rule, restarts_left
 from webhook.model.finding import Finding, Origin, Severity
+from webhook.model.names import PATH
 from webhook.model.rule import Rule
 from webhook.model.subject import Subject
 
@@ -60,7 +62,17 @@ def check(subject: Subject) -> Iterator[Finding]:
             f"{yaml}\n# failurePolicy cannot be changed in place: kubectl delete {kind.lower()} {name}{scope}, "
             "then create it anew"
         )
-    yield Finding(Origin(label, f"spec.template.spec.{field}", field), problem, fix, subject="failurePolicy")
+    path = subject.declared_path()
+    yield Finding(
+        Origin(label, f"spec.template.spec.{field}", field),
+        problem,
+        fix,
+        raised=None if path is None else Severity.DENY,
+        subject="failurePolicy",
+        why=None
+        if path is None
+        else f'annotation {PATH} "{path}" asks for a run that comes back, and the first failed Job ends it',
+    )
 
 
 RULE = Rule(
