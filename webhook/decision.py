@@ -5,7 +5,8 @@ Read this first. Everything below it is pure: the same request, cluster and poli
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
 from typing import Any, Final
 
 from webhook.defaults import default
@@ -30,14 +31,15 @@ EXEMPT: Final = "exempt"
 """The mode of a request that policy exempts."""
 
 _PUT_BACK_ONLY: Final = frozenset({"audit", "off", EXEMPT})
+Check = tuple[int, Rule, Callable[[Subject], Iterator[Finding]]]
+"""Place in the report, rule, its check."""
 _MODES: Final = frozenset({"enforce", "warn", "audit", "off"})
 _WEIGHT: Final = {Severity.DENY: 0, Severity.WARN: 1, Severity.AUDIT: 2}
 # Unpacked once: over some fifty rules a decision, attribute look-ups are what costs.
 _CHECKS: Final = tuple((order, rule, rule.check) for order, rule in enumerate(RULES))
 _RUNTIME_CHECKS: Final = tuple(entry for entry in _CHECKS if entry[1].on_runtime is not None)
-# Most jobs start a program of their image, of which nothing can be read: its rules are not even asked.
-_UNREAD_CHECKS: Final = tuple(entry for entry in _CHECKS if not entry[1].reads_program)
-_UNREAD_RUNTIME_CHECKS: Final = tuple(entry for entry in _RUNTIME_CHECKS if not entry[1].reads_program)
+_ABOUT_PROGRAMS: Final = frozenset(rule.id for rule in RULES if rule.reads_program)
+_ON_RUNTIME_PROGRAMS: Final = frozenset(entry[1].id for entry in _RUNTIME_CHECKS if entry[1].reads_program)
 _SETTING: Final = {"deny": Severity.DENY, "warn": Severity.WARN, "audit": Severity.AUDIT}
 
 
@@ -87,22 +89,20 @@ def review_object(request: Request, cluster: ClusterView, policy: Policy, releas
         judged.append((1, -1, _in_mode(_broken(request, "effective", error), mode)))
     if subject is not None:
         try:
-            legible = bool(subject.programs())
+            asked = _asked(subject.is_trainjob, _about_programs(subject))
         except Exception as error:
-            legible = False
+            asked = _asked(subject.is_trainjob, frozenset())
             broken.append("script")
             judged.append((1, -1, _in_mode(_broken(request, "script", error), mode)))
-        if subject.is_trainjob:
-            checks = _CHECKS if legible else _UNREAD_CHECKS
-        else:
-            checks = _RUNTIME_CHECKS if legible else _UNREAD_RUNTIME_CHECKS
-        for order, rule, check in checks:
+        for entry in asked:
             try:
-                for finding in check(subject):
+                for finding in entry[2](subject):
+                    order, rule, _ = entry
                     severity = _severity(rule, finding, subject, mode)
                     if severity is not None:
                         judged.append((_WEIGHT[severity], order, _judge(rule, finding, severity)))
             except Exception as error:
+                order, rule, _ = entry
                 broken.append(rule.id)
                 judged.append((1, order, _in_mode(_broken(request, rule.id, error), mode)))
     if len(judged) > 1:
@@ -119,6 +119,28 @@ def review_object(request: Request, cluster: ClusterView, policy: Policy, releas
         policy.hash,
         tuple(broken),
     )
+
+
+def _about_programs(subject: Subject) -> frozenset[str]:
+    """Which rules about programs have to be asked: all, unless each has read them before; then those that spoke.
+
+    Most jobs start a program of their image, of which nothing can be read, or the one of their runtime.
+    """
+    every = _ABOUT_PROGRAMS if subject.is_trainjob else _ON_RUNTIME_PROGRAMS
+    spoke: list[str] = []
+    for program in subject.programs():
+        remarks = program.remarks
+        if not remarks.keys() >= every:
+            return every
+        spoke += [rule for rule, said in remarks.items() if said]
+    return every.intersection(spoke)
+
+
+@lru_cache(maxsize=256)
+def _asked(trainjob: bool, about_programs: frozenset[str]) -> tuple[Check, ...]:
+    """The rules to ask, in order: those that do not read programs, and of the others these."""
+    checks = _CHECKS if trainjob else _RUNTIME_CHECKS
+    return tuple(entry for entry in checks if not entry[1].reads_program or entry[1].id in about_programs)
 
 
 def build_subject(request: Request, cluster: ClusterView, policy: Policy, release: Release) -> Subject:

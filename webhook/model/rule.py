@@ -15,8 +15,8 @@ class Rule(Struct, frozen=True):
 
     ``id`` is the name of the file, the fixture folder and the metric label. ``why`` says what is lost at resume.
     ``check`` yields nothing for an object that is right. ``on_runtime`` is the most that a finding on a runtime alone
-    may weigh; None means that the rule does not look at a runtime alone. ``reads_program`` says that it asks for
-    ``subject.programs`` and has nothing to say where there are none.
+    may weigh; None means that the rule does not look at a runtime alone. ``reads_program`` says that all it has to say
+    are its remarks on ``subject.programs``: where it had none on the same programs before, it is not asked again.
     """
 
     id: str
