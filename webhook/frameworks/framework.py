@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Final
 
 from msgspec import Struct
 
 from webhook.model.script import Place
 from webhook.script import UNKNOWN, Call, Python, Script, Value
+from webhook.script.config import Config
 from webhook.script.program import Invocation
+from webhook.script.values import is_true, tail
 
 
 class Framework(Struct, frozen=True):
@@ -17,8 +20,9 @@ class Framework(Struct, frozen=True):
     ``recognised``, ``saves``, ``resumes``, ``keeps``, ``sigterm`` and ``ranks`` are the row's cells, for a person.
     ``uses`` finds it in a script. ``resumes_if_any``: asked to resume where there is no checkpoint, it starts afresh
     (False: it fails). ``resumes_by_itself``: it resumes without being asked. ``flushes``: it saves on SIGTERM by
-    itself. ``guards_ranks``: several processes may call its save. ``keep_fix``, ``resume_fix`` and ``every_fix`` are
-    the text that sets the number of copies, the resume and the interval, as the user writes it.
+    itself. ``loads_directory``: what it resumes from is the directory of checkpoints, not one of them.
+    ``guards_ranks``: several processes may call its save. ``keep_fix``, ``resume_fix`` and ``every_fix`` are the text
+    that sets the number of copies, the resume and the interval, as the user writes it.
     """
 
     id: str
@@ -34,6 +38,7 @@ class Framework(Struct, frozen=True):
     resumes_if_any: bool = False
     resumes_by_itself: bool = False
     flushes: bool = False
+    loads_directory: bool = False
     guards_ranks: bool = True
     keep_fix: str = ""
     resume_fix: str = ""
@@ -59,9 +64,13 @@ class Use(Struct):
     A setting is None where this framework has none of the kind. Its value is ``UNKNOWN`` where it is given from
     somewhere that nobody sees; ``partial`` says that this holds for all that are not given. ``keep``: how many copies
     stay (None: all). ``every``: steps between two saves. ``saves``: False where nothing is saved before the end.
+    ``overwrite``: True where an earlier run's checkpoints are thrown away. ``loads``: False where the optimizer is saved
+    and not read back. ``fixed``: True where what is saved loads at the same number of processes only. ``gathers``: True
+    where the sharded state is gathered in one process for every save. ``flushes``: True where it saves on SIGTERM.
     ``until``: the steps of the whole run. ``resume``: what the run is told to resume from (None: nothing).
     ``full``: False where a checkpoint lacks the optimizer. ``python`` is the text that uses it.
-    ``call`` is the call that holds the settings, ``invocation`` the command line that does.
+    ``call`` is the call that holds the settings, ``invocation`` the command line that does. ``resume_fix`` replaces the
+    framework's where this use asks in another way.
     """
 
     framework: Framework
@@ -77,6 +86,12 @@ class Use(Struct):
     saves: Setting | None = None
     until: Setting | None = None
     full: Setting | None = None
+    resume_fix: str = ""
+    overwrite: Setting | None = None
+    loads: Setting | None = None
+    fixed: Setting | None = None
+    gathers: Setting | None = None
+    flushes: Setting | None = None
 
 
 def call_setting(
@@ -96,3 +111,73 @@ def flag_setting(invocation: Invocation, *names: str, default: Value = UNKNOWN, 
     if flag is None:
         return Setting(shown or "--" + names[0], default, invocation.place, given=False)
     return Setting(flag.name, flag.value, flag.place, True, flag.raw)
+
+
+class Options(Struct):
+    """The settings of a command line and of the configuration file that it names: flags win over the file.
+
+    ``partial``: there are words or a file that nobody sees, so what is not given here may be given there.
+    ``whole_file`` is the file where the manifest has it.
+    """
+
+    invocation: Invocation
+    whole_file: Config | None = None
+    partial: bool = False
+
+    def setting(self, *names: str, default: Value = None, shown: str = "") -> Setting:
+        """The first of ``names`` (``_`` for ``-``, dotted for nested keys) that is given, as a plain value."""
+        flag = self.invocation.flag(*names)
+        if flag is not None:
+            return Setting(flag.name, plain(flag.value), flag.place, True, flag.raw)
+        for name in names:
+            if self.whole_file is not None and name in self.whole_file.values:
+                value = plain(self.whole_file.values[name])
+                return Setting(name, value, self.whole_file.at(name), True, self.whole_file.line(name))
+        place = self.whole_file.place if self.whole_file is not None else self.invocation.place
+        return Setting(shown or names[0], UNKNOWN if self.partial else default, place, given=False)
+
+
+def options(script: Script, invocation: Invocation, *files: str) -> Options:
+    """The options of an invocation. ``files`` are the flags that name a configuration file; ``""`` is the first word
+    that ends as one does."""
+    partial = any(not isinstance(word, str) for word in invocation.arguments)
+    named: Value = None
+    for name in files:
+        if name:
+            flag = invocation.flag(name)
+            named = flag.value if flag is not None else None
+        else:
+            named = next((word for word in invocation.arguments if tail(word).endswith(_ENDINGS)), None)
+        if named is not None:
+            break
+    found = script.config(named) if named is not None else None
+    return Options(invocation, found, partial or (named is not None and found is None))
+
+
+def plain(value: Value) -> Value:
+    """A value as YAML and command lines mean it: ``null`` is None, ``true`` a bool, ``500`` a number."""
+    if not isinstance(value, str):
+        return value
+    word = value.strip()
+    lowered = word.lower()
+    if lowered in ("null", "none", "~"):
+        return None
+    if lowered in ("true", "false"):
+        return lowered == "true"
+    if word.lstrip("-").isdigit() and len(word) < 18:
+        return int(word)
+    return value
+
+
+def turned(setting: Setting, value: Value) -> Setting:
+    """The same setting with another value: ``save_only_model=True`` as "full: False"."""
+    return Setting(setting.name, value, setting.place, setting.given, setting.written)
+
+
+def negated(setting: Setting) -> Setting:
+    """The opposite of a yes or no; unknown stays so."""
+    truth = is_true(setting.value)
+    return turned(setting, UNKNOWN if truth is None else not truth)
+
+
+_ENDINGS: Final = (".yaml", ".yml", ".json")

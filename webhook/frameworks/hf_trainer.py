@@ -2,10 +2,10 @@
 
 Read in transformers 4.57.1 and 5.24.0: ``training_args.py`` (``output_dir`` is ``trainer_output`` where it is not
 given, ``save_strategy`` ``steps``, ``save_steps`` 500, ``save_total_limit`` None; ``resume_from_checkpoint`` is for
-scripts, the Trainer does not use it; ``enable_jit_checkpoint``, the save on SIGTERM, since 5.0 and off by default) and ``trainer.py``
-(``train(resume_from_checkpoint=True)`` raises where ``get_last_checkpoint(output_dir)`` is None; nothing in it reads
-``args.resume_from_checkpoint``). Read in trl 1.16.0: ``scripts/sft.py``, ``dpo.py``, ``grpo.py`` and the others call
-``trainer.train(resume_from_checkpoint=training_args.resume_from_checkpoint)``.
+scripts, the Trainer does not use it; ``enable_jit_checkpoint``, the save on SIGTERM, since 5.0 and off by default) and
+``trainer.py`` (``train(resume_from_checkpoint=True)`` raises where ``get_last_checkpoint(output_dir)`` is None; nothing
+in it reads ``args.resume_from_checkpoint``). Read in trl 1.16.0: ``scripts/sft.py``, ``dpo.py``, ``grpo.py`` and the
+others call ``trainer.train(resume_from_checkpoint=training_args.resume_from_checkpoint)``.
 """
 
 from __future__ import annotations
@@ -57,6 +57,13 @@ def train_calls(python: Python) -> list[Call]:
     return found
 
 
+def arguments_calls(python: Python) -> Iterator[Call]:
+    """The calls that make training arguments."""
+    for call in python.source.calls:
+        if call.imported and is_arguments(call.name):
+            yield call
+
+
 def uses(script: Script) -> Iterator[Use]:
     for python in script.pythons:
         if not python.source.modules.isdisjoint(_LIBRARIES):
@@ -71,9 +78,8 @@ def _in_text(script: Script, python: Python) -> Iterator[Use]:
         return
     trains = train_calls(python)
     resume = _resume(python, trains)
-    for call in python.source.calls:
-        if call.imported and is_arguments(call.name):
-            yield _from_call(python, call, resume)
+    for call in arguments_calls(python):
+        yield _from_call(python, call, resume)
     if any(
         call.attr.startswith("parse_") and "HfArgumentParser" in _receiver(python, call) for call in _parsing(python)
     ):
@@ -142,7 +148,14 @@ def _from_flags(invocation: Invocation, python: Python | None, resume: Setting |
 def _on_line(script: Script, invocation: Invocation) -> Use:
     """``trl sft --output_dir ...``: its script passes ``--resume_from_checkpoint`` on."""
     flag = flag_setting(invocation, "resume_from_checkpoint", default=UNKNOWN if "config" in invocation.flags else None)
-    return _from_flags(invocation, None, flag)
+    use = _from_flags(invocation, None, flag)
+    directory = use.directory.value if use.directory is not None else UNKNOWN
+    out = directory if isinstance(directory, str) and directory else "$CKPT_DIR"
+    use.resume_fix = (
+        f"last=$(ls -d {out}/checkpoint-* 2>/dev/null | sort -V | tail -n 1)\n"
+        f"exec trl {invocation.arguments[0]} ... ${{last:+--resume_from_checkpoint $last}}"
+    )
+    return use
 
 
 def _resume(python: Python, trains: list[Call]) -> Setting | None:

@@ -9,22 +9,33 @@ from webhook.rules.claim_deleted_with_job import RULE as CLAIM_DELETED_WITH_JOB
 from webhook.rules.claim_not_shared import RULE as CLAIM_NOT_SHARED
 from webhook.rules.claim_too_small import RULE as CLAIM_TOO_SMALL
 from webhook.rules.claims_on_worker_cluster import RULE as CLAIMS_ON_WORKER_CLUSTER
+from webhook.rules.directory_not_used import RULE as DIRECTORY_NOT_USED
 from webhook.rules.env_in_override import RULE as ENV_IN_OVERRIDE
 from webhook.rules.ephemeral_checkpoint import RULE as EPHEMERAL_CHECKPOINT
+from webhook.rules.exit_status_lost import RULE as EXIT_STATUS_LOST
 from webhook.rules.fast_only_checkpoint import RULE as FAST_ONLY_CHECKPOINT
+from webhook.rules.fixed_resume_path import RULE as FIXED_RESUME_PATH
 from webhook.rules.lost_by_kueue import RULE as LOST_BY_KUEUE
 from webhook.rules.missing_claim import RULE as MISSING_CLAIM
 from webhook.rules.missing_trainer_label import RULE as MISSING_TRAINER_LABEL
+from webhook.rules.never_resumed import RULE as NEVER_RESUMED
+from webhook.rules.never_saved import RULE as NEVER_SAVED
 from webhook.rules.no_restart_budget import RULE as NO_RESTART_BUDGET
 from webhook.rules.node_local_checkpoint import RULE as NODE_LOCAL_CHECKPOINT
+from webhook.rules.overwritten_checkpoint import RULE as OVERWRITTEN_CHECKPOINT
 from webhook.rules.per_attempt_directory import RULE as PER_ATTEMPT_DIRECTORY
 from webhook.rules.pods_retry_alone import RULE as PODS_RETRY_ALONE
+from webhook.rules.program_not_read import RULE as PROGRAM_NOT_READ
 from webhook.rules.read_only_checkpoint import RULE as READ_ONLY_CHECKPOINT
 from webhook.rules.restart_count_reset import RULE as RESTART_COUNT_RESET
 from webhook.rules.restart_ruled_out import RULE as RESTART_RULED_OUT
+from webhook.rules.resume_not_asked_for import RULE as RESUME_NOT_ASKED_FOR
+from webhook.rules.resume_without_checkpoint import RULE as RESUME_WITHOUT_CHECKPOINT
 from webhook.rules.shared_directory import RULE as SHARED_DIRECTORY
 from webhook.rules.short_grace import RULE as SHORT_GRACE
+from webhook.rules.sigterm_not_forwarded import RULE as SIGTERM_NOT_FORWARDED
 from webhook.rules.text_order_resume import RULE as TEXT_ORDER_RESUME
+from webhook.rules.timestamped_directory import RULE as TIMESTAMPED_DIRECTORY
 from webhook.rules.unbindable_claim import RULE as UNBINDABLE_CLAIM
 from webhook.rules.unbounded_restarts import RULE as UNBOUNDED_RESTARTS
 from webhook.rules.unbuildable_pod import RULE as UNBUILDABLE_POD
@@ -36,6 +47,7 @@ from webhook.rules.unlimited_checkpoints import RULE as UNLIMITED_CHECKPOINTS
 from webhook.rules.unresolved_directory import RULE as UNRESOLVED_DIRECTORY
 from webhook.rules.unserved_override import RULE as UNSERVED_OVERRIDE
 from webhook.rules.unusable_claim import RULE as UNUSABLE_CLAIM
+from webhook.rules.unused_resume_argument import RULE as UNUSED_RESUME_ARGUMENT
 from webhook.rules.unwritable_claim import RULE as UNWRITABLE_CLAIM
 from webhook.rules.volume_source_clash import RULE as VOLUME_SOURCE_CLASH
 from webhook.rules.wedging_update import RULE as WEDGING_UPDATE
@@ -75,6 +87,18 @@ RULES: Final[tuple[Rule, ...]] = (
     SHORT_GRACE,
     CLAIMS_ON_WORKER_CLUSTER,
     TEXT_ORDER_RESUME,
+    RESUME_WITHOUT_CHECKPOINT,
+    RESUME_NOT_ASKED_FOR,
+    UNUSED_RESUME_ARGUMENT,
+    FIXED_RESUME_PATH,
+    NEVER_RESUMED,
+    NEVER_SAVED,
+    EXIT_STATUS_LOST,
+    OVERWRITTEN_CHECKPOINT,
     UNLIMITED_CHECKPOINTS,
+    TIMESTAMPED_DIRECTORY,
+    DIRECTORY_NOT_USED,
+    SIGTERM_NOT_FORWARDED,
+    PROGRAM_NOT_READ,
     FAST_ONLY_CHECKPOINT,
 )

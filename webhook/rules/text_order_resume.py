@@ -3,11 +3,15 @@
 Symptom: after a restart the run goes on from an old step; the loss jumps back and the same work is done again.
 Fix: order by the number in the name.
 Bad:
-    ckpts = sorted(glob.glob(f"{out}/checkpoint-*"))
-    resume = ckpts[-1]
+    args:
+    - |
+      ckpts = sorted(glob.glob(f"{out}/checkpoint-*"))
+      resume = ckpts[-1]
 Good:
-    ckpts = sorted(glob.glob(f"{out}/checkpoint-*"), key=lambda p: int(p.rsplit("-", 1)[1]))
-    resume = ckpts[-1]
+    args:
+    - |
+      ckpts = sorted(glob.glob(f"{out}/checkpoint-*"), key=lambda p: int(p.rsplit("-", 1)[1]))
+      resume = ckpts[-1]
 Reads: Python that takes the last of a directory's names, and `ls` and `sort` pipelines of the shell.
 Silent when: a key makes it a number or a time; the names are padded with zeros, carry the time, or have no number; the
 files are no checkpoints.
@@ -27,7 +31,7 @@ from webhook.script import Python, Script, program_findings
 from webhook.script.listing import Listing, Pick, name_of, picks
 from webhook.script.names import numbered_saves
 from webhook.script.shell import Command, Shell
-from webhook.script.values import pieces
+from webhook.script.values import pieces, said
 
 ID = "text-order-resume"
 _WORDS: Final = ("checkpoint", "ckpt", "step", "epoch", "iter")
@@ -77,11 +81,11 @@ def _fits(pattern: str, name: str) -> bool:
 def _remark(python: Python, pick: Pick) -> Remark:
     shown = python.text(pick.names.node)
     if pick.order == "none":
-        problem = f'"{python.text(pick.node)}" takes a checkpoint in no order at all'
+        problem = f'"{said(python.text(pick.node))}" takes a checkpoint in no order at all'
     elif pick.order == "digit":
-        problem = f'"{python.text(pick.node)}" compares the last digit of a checkpoint\'s name alone'
+        problem = f'"{said(python.text(pick.node))}" compares the last digit of a checkpoint\'s name alone'
     else:
-        problem = f'"{python.text(pick.node)}" takes the newest checkpoint in text order, "9" after "100"'
+        problem = f'"{said(python.text(pick.node))}" takes the newest checkpoint in text order, "9" after "100"'
     return Remark(
         python.at(pick.node),
         problem,
@@ -142,7 +146,7 @@ def _judge(pipeline: list[Command]) -> Remark | None:
     )
     return Remark(
         last.place,
-        f'"{shown[:80]}" takes the newest checkpoint in text order, "9" after "100"',
+        f'"{said(shown)}" takes the newest checkpoint in text order, "9" after "100"',
         f"{fixed} | sort -V | tail -n 1",
         subject=shown[:80],
     )

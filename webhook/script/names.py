@@ -12,7 +12,7 @@ from webhook.script.program import Script
 from webhook.script.python import Around, Call, Python
 from webhook.script.values import Text, Unknown, Value, as_number, is_known
 
-_SAVES: Final = {
+_SAVES: Final[dict[str, tuple[int | None, tuple[str, ...]]]] = {
     "torch.save": (1, ("f",)),
     "torch.distributed.checkpoint.save": (None, ("checkpoint_id",)),
     "torch.distributed.checkpoint.async_save": (None, ("checkpoint_id",)),
@@ -21,10 +21,9 @@ _SAVES: Final = {
     "numpy.savez": (0, ("file",)),
     "numpy.save": (0, ("file",)),
     "safetensors.torch.save_file": (1, ("filename",)),
-    "lightning.save": (1, ()),
 }
 """Function -> position and keywords of the path."""
-_METHODS: Final = {
+_METHODS: Final[dict[str, tuple[int | None, tuple[str, ...]]]] = {
     "save_checkpoint": (0, ("save_dir", "filepath", "path")),
     "save_state": (0, ("output_dir",)),
     "save_pretrained": (0, ("save_directory",)),
@@ -55,7 +54,7 @@ def saves(script: Script) -> tuple[Save, ...]:
     """Every save in the Python texts whose path is an argument."""
     found = script.memo.get("saves")
     if found is None:
-        found = tuple(save for python in script.pythons for save in _saves(python))
+        found = tuple(save for python in script.pythons for save in saves_of(python))
         script.memo["saves"] = found
     return found
 
@@ -65,7 +64,8 @@ def numbered_saves(script: Script) -> tuple[Save, ...]:
     return tuple(save for save in saves(script) if save.numbered)
 
 
-def _saves(python: Python) -> list[Save]:
+def saves_of(python: Python) -> list[Save]:
+    """Those of one text."""
     out: list[Save] = []
     for name, (position, keywords) in _SAVES.items():
         for call in python.calls(name):

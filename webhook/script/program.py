@@ -143,6 +143,11 @@ class Script(Struct):
                 return config
         return None
 
+    def on_volume(self, path: Value) -> bool:
+        """Whether a path lies in a declared directory or on a mounted volume."""
+        launch = self.launch
+        return any(lies_in(path, place) for place in (*launch.directories, *launch.mounts))
+
     def commands(self) -> Iterator[Command]:
         """The commands of all shell texts."""
         for shell in self.shells:
@@ -156,6 +161,13 @@ class Script(Struct):
             if found is not None:
                 return found
         return self.launch.processes
+
+
+def lies_in(path: Value, directory: str) -> bool:
+    """Whether the known beginning of a path is a directory or leads below it, by whole components."""
+    place = directory.rstrip("/")
+    known = head(path)
+    return place != "" and (known.rstrip("/") == place or known.startswith(place + "/"))
 
 
 def read_script(command: Sequence[Any], args: Sequence[Any], env: Mapping[str, Value], launch: Launch) -> Script:
@@ -311,7 +323,10 @@ class _Reader:
                 return
             self.whole = False
             return
+        before = len(self.shells)
         self._shell_text(known[0], known[1], "bash", "", env, depth + 1)
+        if len(self.shells) > before:
+            self.shells[before].inline = False
 
     def _shell_text(
         self, text: str, place: Place, dialect: str, options: str, env: Mapping[str, Value], depth: int

@@ -1,7 +1,8 @@
 """Python text as facts: its calls, what surrounds each, and the values of their arguments as far as the text says.
 
 ``Source`` is what depends on the text alone; it is parsed once and shared. ``Python`` is a source in one container:
-with its variables. Nothing here recurses deeper than ``_FOLLOWED``; ``ast`` has bounds of its own and its faults are caught.
+with its variables. Nothing here recurses deeper than ``_FOLLOWED``; ``ast`` has bounds of its own, and its faults are
+caught.
 """
 
 from __future__ import annotations

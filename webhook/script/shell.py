@@ -13,14 +13,14 @@ from msgspec import Struct
 
 from webhook.model.script import Place
 from webhook.script.heredoc import MARK, Document, lift
-from webhook.script.values import UNKNOWN, Text, Unknown, Value, is_known, join, shown
+from webhook.script.values import UNKNOWN, Text, Unknown, Value, is_known, join, shown, split_fields
 
 DEEPEST: Final = 200
 _BUDGET: Final = 1500
 """Progress calls of the parser: three times what 32 KiB of dense and right shell take."""
 
 
-class NotRead(ValueError):
+class NotRead(Exception):  # noqa: N818 - what happened, not an error of ours
     """The text is not read; the message is the reason in words, without any of the text."""
 
 
@@ -61,6 +61,9 @@ class Command(Struct):
     statement: int = 0
     exported: bool = False
 
+    def exits(self) -> bool:
+        return self.name in ("exit", "return", "false", "kill")
+
     @property
     def name(self) -> str:
         """The command's own name without its directory; ``""`` where it is not known."""
@@ -91,6 +94,16 @@ class Shell(Struct):
     functions: frozenset[str] = frozenset()
     trailing: bool = False
     faults: bool = False
+    inline: bool = True
+    """A ``-c`` text, not a file: only there does bash exec the last command."""
+    lines: tuple[str, ...] = ()
+    uncertain: bool = False
+    """``set +e`` stands somewhere, so which commands end the shell is not told."""
+
+    def line(self, place: Place) -> str:
+        """A line as written; ``""`` where it is not of this text."""
+        number = place.line - (self.place.line or 1)
+        return self.lines[number].strip() if 0 <= number < len(self.lines) else ""
 
     def traps(self) -> Iterator[tuple[Command, str]]:
         """Every ``trap HANDLER SIGNAL...`` that names SIGTERM, with its handler as written."""
@@ -146,7 +159,9 @@ def read_shell(text: str, place: Place, env: Mapping[str, Value], dialect: str, 
         tree = parser.parse(lambda offset, _point: data[offset : offset + 8192], progress_callback=spent)
     except ValueError:
         raise NotRead("its shell text takes too long to parse") from None
-    return _Reader(data, documents, place, env, dialect, options).read(tree.root_node)
+    shell = _Reader(data, documents, place, env, dialect, options).read(tree.root_node)
+    shell.lines = tuple(text.split("\n"))
+    return shell
 
 
 _BLOCKS: Final = frozenset(("subshell", "compound_statement", "do_group"))
@@ -172,6 +187,7 @@ class _Reader:
         self.dialect = dialect
         self.errexit = "e" in options
         self.pipefail = False
+        self.uncertain = False
         self.commands: list[Command] = []
         self.functions: set[str] = set()
         self.statement = 0
@@ -200,6 +216,7 @@ class _Reader:
             frozenset(self.functions),
             trailing,
             root.has_error,
+            uncertain=self.uncertain,
         )
 
     def _visit(
@@ -300,8 +317,9 @@ class _Reader:
             elif kind.endswith("redirect"):
                 own.append(child)
             elif child.is_named and kind != "comment":
-                words.append(self.word(child))
-                raw.append(self._raw(child))
+                fields = self._fields(child)
+                words.extend(fields)
+                raw.extend([self._raw(child)] * len(fields))
                 self._substitutions(child, around)
             elif kind in ("==", "=~", "=", "!="):
                 words.append(kind)
@@ -356,6 +374,8 @@ class _Reader:
         for index, word in enumerate(words):
             if word[:1] == "-" and "e" in word and not word.startswith("--"):
                 self.errexit = True
+            if word[:1] == "+" and "e" in word:
+                self.uncertain = True
             if word == "pipefail" and index and words[index - 1].endswith("o") and words[index - 1][:1] == "-":
                 self.pipefail = True
 
@@ -409,7 +429,12 @@ class _Reader:
         name = node.child_by_field_name("name")
         value = node.child_by_field_name("value")
         target = self._raw(name) if name is not None else ""
-        if any(child.type == "+=" for child in node.children):
+        adds = any(child.type == "+=" for child in node.children)
+        if value is not None and value.type == "array":
+            items = tuple(item for child in value.named_children for item in self._fields(child))
+            before = self.variables.get(target, ())
+            return target, (before + items if isinstance(before, tuple) else UNKNOWN) if adds else items
+        if adds:
             return target, join((self.variables.get(target, UNKNOWN), self.word(value) if value is not None else ""))
         return target, "" if value is None else self.word(value)
 
@@ -432,6 +457,17 @@ class _Reader:
                     pending.extend(reversed(below))
                 continue
             stack.extend((child, outer, depth + 1) for child in reversed(here.named_children))
+
+    def _fields(self, node: Any) -> list[Value]:
+        """What one word of the text becomes: a variable without quotes is split at blanks, an array is its items."""
+        if node.type in ("simple_expansion", "expansion", "string"):
+            name = self._raw(node).strip('"')
+            if name.endswith(("[@]}", "[*]}")):
+                items = self.variables.get(name[2:-4])
+                return list(items) if isinstance(items, tuple) else [self.word(node)]
+            if node.type != "string":
+                return split_fields(self.word(node))
+        return [self.word(node)]
 
     def word(self, node: Any, depth: int = 0) -> Value:
         """One word as the program sees it."""
@@ -484,7 +520,8 @@ class _Reader:
 
     def _variable(self, name: str) -> Value:
         if name in self.variables:
-            return self.variables[name]
+            value = self.variables[name]
+            return (value[0] if value else "") if isinstance(value, tuple) else value
         if name in ("RANDOM", "SRANDOM", "$", "BASHPID", "SECONDS", "EPOCHSECONDS", "EPOCHREALTIME"):
             return Unknown("fresh", "$" + name)
         if name == "HOSTNAME":

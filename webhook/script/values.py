@@ -116,6 +116,28 @@ def join_path(parts: Iterable[Value]) -> Value:
     return join(out)
 
 
+def split_fields(value: Value) -> list[Value]:
+    """The words that a shell makes of a variable without quotes: cut at blanks."""
+    if not is_text(value):
+        return [value]
+    out: list[Value] = []
+    open_word = False
+    for piece in pieces(value):
+        if isinstance(piece, str):
+            words = piece.split()
+            if open_word and words and not piece[0].isspace():
+                out[-1] = join((out[-1], words.pop(0)))
+            out += words
+            open_word = bool(piece) and not piece[-1].isspace()
+        else:
+            if open_word:
+                out[-1] = join((out[-1], piece))
+            else:
+                out.append(piece)
+            open_word = True
+    return out
+
+
 def is_true(value: Value) -> bool | None:
     """The truth of a literal, words of YAML and of command lines too; None where it is not known."""
     if isinstance(value, Unknown | Text):
@@ -150,3 +172,8 @@ def shown(text: str) -> str:
     """One line of the program for a message: at most 80 characters."""
     line = " ".join(text.split())
     return line if len(line) <= 80 else line[:79].rstrip() + "…"
+
+
+def said(text: str) -> str:
+    """The same between the double quotes of a message: its own become single ones."""
+    return shown(text).replace('"', "'")

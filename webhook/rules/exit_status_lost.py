@@ -1,0 +1,133 @@
+"""The program's failure does not reach the container's exit status, so nothing restarts it.
+
+Symptom: the training crashed, and the TrainJob says Complete; no restart took place and no checkpoint was resumed.
+Fix: let the shell end with the program's own status.
+Bad:
+    args:
+    - |
+      python train.py 2>&1 | tee train.log
+Good:
+    args:
+    - |
+      set -o pipefail
+      python train.py 2>&1 | tee train.log
+Reads: the shell text that the container starts with: pipelines, `||`, `&`, `set -e`, `set -o pipefail`, what comes
+after.
+Silent when: pipefail or errexit is set, the status is kept (`$?`, `PIPESTATUS`, `wait $pid` last), or the shell's
+course is not told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from webhook.model.finding import Finding, Severity
+from webhook.model.rule import Rule
+from webhook.model.script import Remark
+from webhook.model.subject import Subject
+from webhook.script import Script, program_findings
+from webhook.script.flow import trainings
+from webhook.script.shell import Command, Shell
+from webhook.script.values import said, shown
+
+ID = "exit-status-lost"
+
+
+def look(script: Script) -> Iterator[Remark]:
+    shell = script.shell
+    if shell is None or shell.faults or shell.uncertain:
+        return
+    for one in script.shells:
+        if one is shell or not one.inline:
+            for invocation, command in trainings(script, one):
+                remark = _judge(one, command, invocation.name)
+                if remark is not None:
+                    yield remark
+
+
+def _judge(shell: Shell, command: Command, name: str) -> Remark | None:
+    if command.inside("function", "substitution", "test", "subshell", "for", "while", "!", "case") is not None:
+        return None
+    if _is_kept(shell):
+        return None
+    program = said(" ".join(command.raw[:3]))[:48]
+    after = [
+        other
+        for other in shell.commands
+        if other.statement > command.statement and other.words and other.inside("function", "substitution") is None
+    ]
+    piped = command.inside("pipeline")
+    either = command.inside("||")
+    if command.inside("&") is not None:
+        waits = [other for other in after if other.name == "wait"]
+        if waits and any(len(other.words) > 1 for other in waits):
+            return None
+        last = "wait without a process id ends with 0" if waits else "nothing waits for it"
+        return Remark(
+            command.place,
+            f'"{program}" runs in the background and {last}',
+            "exec " + command.source if not waits else "wait $!",
+            subject=name,
+        )
+    if either is not None and either.index < either.size - 1:
+        rest = [
+            other
+            for other in shell.commands
+            if other.statement == command.statement and other is not command and other.place.line >= command.place.line
+        ]
+        if any(other.exits() or other.name == "exec" for other in rest) or _runs_again(rest, command):
+            return None
+        shorter = rest[0].source if rest else "true"
+        return Remark(
+            command.place,
+            f'"{program}" is followed by "|| {said(shorter)[:30]}", so its failure counts as success',
+            command.source,
+            subject=name,
+        )
+    if piped is not None and piped.index < piped.size - 1 and not shell.pipefail:
+        if shell.dialect not in ("bash", "zsh", "ksh"):
+            fix = f"bash -o pipefail -c '...'    # {shell.dialect} may not know pipefail"
+        else:
+            fix = "set -o pipefail\n" + shown(shell.line(command.place) or command.source)
+        end = next(
+            (one for one in reversed(shell.commands) if one.statement == command.statement and one.words), command
+        )
+        return Remark(
+            command.place,
+            f'the status of "{program}" is lost in a pipeline that ends with "{end.name}"',
+            fix,
+            subject=name,
+        )
+    if after and not shell.errexit and command.name != "exec" and command.inside("if", "else") is None:
+        if command.inside("&&") is not None:
+            return None
+        return Remark(
+            command.place,
+            f'after "{program}" comes "{said(after[-1].source)[:30]}", whose status counts instead',
+            "set -e    # as the first line",
+            subject=name,
+        )
+    return None
+
+
+def _is_kept(shell: Shell) -> bool:
+    """Whether the text looks at a status anywhere: then it knows what it does."""
+    return any("PIPESTATUS" in line or "$?" in line or "pipestatus" in line for line in shell.lines)
+
+
+def _runs_again(rest: list[Command], command: Command) -> bool:
+    return any(other.name == command.name for other in rest)
+
+
+def check(subject: Subject) -> Iterator[Finding]:
+    return program_findings(subject, ID, look)
+
+
+RULE = Rule(
+    id=ID,
+    severity=Severity.WARN,
+    why="the Job counts as done after a crash, so it is never restarted and never resumes",
+    check=check,
+    on_runtime=Severity.WARN,
+    reads_program=True,
+)

@@ -1,0 +1,116 @@
+"""Every restart resumes from one checkpoint that is written down, not from the newest.
+
+Symptom: after a second restart the run goes back to the same step again and again.
+Fix: look for the newest checkpoint at every start.
+Bad:
+    args:
+    - |
+      trainer.train(resume_from_checkpoint="/mnt/ckpt/run/checkpoint-500")
+Good:
+    args:
+    - |
+      trainer.train(resume_from_checkpoint=get_last_checkpoint("/mnt/ckpt/run"))
+Reads: what a framework or a flag named "resume" is told to resume from, with variables put in.
+Silent when: the path names a directory of checkpoints or has no number; it is chosen among others; it is not known;
+it holds initial weights.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from typing import Final
+
+from webhook.frameworks import find_uses
+from webhook.frameworks.hf_trainer import resume_nodes
+from webhook.model.finding import Finding, Severity
+from webhook.model.rule import Rule
+from webhook.model.script import Place, Remark
+from webhook.model.subject import Subject
+from webhook.script import Call, Python, Script, Value, program_findings
+from webhook.script.loads import loads
+from webhook.script.names import numbered_saves
+from webhook.script.values import head, shown
+
+ID = "fixed-resume-path"
+_WORDS: Final = ("checkpoint", "ckpt", "step", "epoch", "iter", "global_step")
+
+
+def look(script: Script) -> Iterator[Remark]:
+    for python in script.pythons:
+        for call, node in resume_nodes(python):
+            if _only(python, node, call.around) and _is_one(value := python.value(node, call.around)):
+                yield _remark(
+                    python.at(node),
+                    value,
+                    f'{_start(call)}(resume_from_checkpoint=get_last_checkpoint("{_parent(value)}"))',
+                )
+    for use in find_uses(script):
+        if use.framework.id != "hf-trainer" and use.resume is not None and _is_one(use.resume.value):
+            yield _remark(use.resume.place, use.resume.value, use.framework.resume_fix)
+    known = {use.resume.place for use in find_uses(script) if use.resume is not None}
+    for invocation in script.invocations:
+        for name, flag in invocation.flags.items():
+            if "resume" in name and flag.place not in known and _is_one(flag.value):
+                yield _remark(flag.place, flag.value, f"{flag.name} <the newest checkpoint in {_parent(flag.value)}>")
+    yield from _loaded(script)
+
+
+def _loaded(script: Script) -> Iterator[Remark]:
+    """``torch.load("/ckpt/step_1000.pt")`` beside saves of ``/ckpt/step_{n}.pt``: no other load, no choice."""
+    saves = numbered_saves(script)
+    found = loads(script)
+    if not saves or len({id(load.call) for load in found}) != 1:
+        return
+    load = found[0]
+    if load.path is None or not _is_one(load.value) or not _only(load.python, load.path, load.call.around):
+        return
+    if any(_parent(head(save.value)) == _parent(load.value) for save in saves):
+        yield _remark(
+            load.python.at(load.call), load.value, f"max(<the checkpoints in {_parent(load.value)}>, key=<step>)"
+        )
+
+
+def _only(python: Python, node: ast.expr, around: object) -> bool:
+    return len(python.origins(node, around)) == 1  # type: ignore[arg-type]
+
+
+def _is_one(value: Value) -> bool:
+    """Whether a path names one checkpoint of many: a number behind a word, or alone, in its last component."""
+    if not isinstance(value, str) or "/" not in value or "://" in value:
+        return False
+    last = value.rstrip("/").rpartition("/")[2].lower()
+    for suffix in (".pt", ".pth", ".ckpt", ".bin", ".safetensors"):
+        last = last.removesuffix(suffix)
+    letters = last.rstrip("0123456789")
+    if letters == last:
+        return "step=" in last or "epoch=" in last
+    if letters == "":
+        return len(last) > 1
+    return letters.rstrip("-_=").endswith(_WORDS)
+
+
+def _start(call: Call) -> str:
+    return call.name if not call.name.startswith("()") else "trainer.train"
+
+
+def _parent(value: Value) -> str:
+    return value.rstrip("/").rpartition("/")[0] if isinstance(value, str) else ""
+
+
+def _remark(place: Place, value: Value, fix: str) -> Remark:
+    return Remark(place, f'every restart resumes from "{shown(value)}", however far it got', fix, subject=shown(value))
+
+
+def check(subject: Subject) -> Iterator[Finding]:
+    return program_findings(subject, ID, look)
+
+
+RULE = Rule(
+    id=ID,
+    severity=Severity.WARN,
+    why="a second restart goes back to the same step as the first, so the work since then is done again each time",
+    check=check,
+    on_runtime=Severity.WARN,
+    reads_program=True,
+)

@@ -1,0 +1,137 @@
+"""The program saves checkpoints and never reads one, or reads from elsewhere than it saves to.
+
+Symptom: every restart begins at step 0, and the old checkpoints are written over or pile up.
+Fix: at the start, look for the newest checkpoint and load it.
+Bad:
+    args:
+    - |
+      trainer = Trainer(model=model, args=TrainingArguments(output_dir="/mnt/ckpt/run"))
+      trainer.train()
+Good:
+    args:
+    - |
+      trainer = Trainer(model=model, args=TrainingArguments(output_dir="/mnt/ckpt/run"))
+      trainer.train(resume_from_checkpoint=get_last_checkpoint("/mnt/ckpt/run"))
+Reads: what the program saves and where, every call that could load, and the frameworks' own settings.
+Silent when: anything that could load is called or imported; a part of the program is not seen; it saves elsewhere than
+in the checkpoint directory or a mounted volume.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from webhook.frameworks import Use, find_uses
+from webhook.frameworks.hf_trainer import arguments_calls, train_calls
+from webhook.model.finding import Finding, Severity
+from webhook.model.rule import Rule
+from webhook.model.script import Remark
+from webhook.model.subject import Subject
+from webhook.script import Python, Script, Value, program_findings
+from webhook.script.flow import in_loop, loop_learns
+from webhook.script.loads import may_load
+from webhook.script.names import saves
+from webhook.script.values import head, said, shown
+
+ID = "never-resumed"
+
+
+def look(script: Script) -> Iterator[Remark]:
+    for use in find_uses(script):
+        if use.framework.id == "hf-trainer" and use.python is not None:
+            yield from _hugging_face(script, use, use.python)
+        elif use.framework.loads_directory:
+            yield from _from_elsewhere(use)
+    if not find_uses(script):
+        yield from _plain(script)
+
+
+def _hugging_face(script: Script, use: Use, python: Python) -> Iterator[Remark]:
+    trains = train_calls(python)
+    if not trains or use.partial or any(call.node.args or call.node.keywords for call in trains):
+        return
+    if use.saves is None or use.saves.value is not True or use.directory is None:
+        return
+    if not script.on_volume(use.directory.value):
+        return
+    # What unused-resume-argument says of it is nearer to what was meant.
+    if any(call.argument("resume_from_checkpoint") is not None for call in arguments_calls(python)):
+        return
+    if _loads_itself(python):
+        return
+    train = trains[0]
+    name = train.name if not train.name.startswith("()") else "trainer.train"
+    where = use.directory.written or "<output_dir>"
+    yield Remark(
+        python.at(train),
+        f'"{name}()" never resumes from what is saved into "{_said(use.directory.value)}"',
+        "from transformers.trainer_utils import get_last_checkpoint\n"
+        f"{name}(resume_from_checkpoint=get_last_checkpoint({where}))",
+        subject=name,
+    )
+
+
+def _loads_itself(python: Python) -> bool:
+    """Whether the text looks for checkpoints in a way of its own, such as a callback or ``from_pretrained(last)``."""
+    text = python.source.text
+    return (
+        "get_last_checkpoint" in text
+        or "load_state" in text
+        or "_load_from_checkpoint" in text
+        or "checkpoint-" in text
+    )
+
+
+def _from_elsewhere(use: Use) -> Iterator[Remark]:
+    """Megatron's ``--load A --save B``."""
+    if use.resume is None or use.directory is None or not use.resume.given or not use.directory.given:
+        return
+    loaded, saved = use.resume.value, use.directory.value
+    if not isinstance(loaded, str) or not isinstance(saved, str) or loaded.rstrip("/") == saved.rstrip("/"):
+        return
+    if loaded in ("", "none", "None"):
+        return
+    yield Remark(
+        use.resume.place,
+        f'"{use.resume.name} {shown(loaded)}" reads elsewhere than "{use.directory.name} {shown(saved)}" writes',
+        f"{use.resume.name} {saved}",
+        subject=use.resume.name,
+    )
+
+
+def _plain(script: Script) -> Iterator[Remark]:
+    if may_load(script):
+        return
+    for save in saves(script):
+        if not in_loop(save.python, save.call) or not loop_learns(save.python):
+            continue
+        if not script.on_volume(save.value):
+            continue
+        path = save.python.text(save.path)
+        yield Remark(
+            save.python.at(save.call),
+            f'the program saves "{said(path)}" and never loads it',
+            "if os.path.exists(<newest>):\n"
+            '    state = torch.load(<newest>, map_location="cpu")\n'
+            '    model.load_state_dict(state["model"]); optimizer.load_state_dict(state["optimizer"])',
+            subject=path,
+        )
+        return
+
+
+def _said(value: Value) -> str:
+    return shown(value) if isinstance(value, str) else shown(head(value)) + "..."
+
+
+def check(subject: Subject) -> Iterator[Finding]:
+    return program_findings(subject, ID, look)
+
+
+RULE = Rule(
+    id=ID,
+    severity=Severity.WARN,
+    why="every restart begins at step 0, whatever was saved",
+    check=check,
+    on_runtime=Severity.WARN,
+    reads_program=True,
+)

@@ -1,0 +1,128 @@
+"""A checkpoint directory is declared, and nothing is saved into it before the end.
+
+Symptom: the directory is empty while the run goes on, and every restart begins at step 0.
+Fix: save every some hundred steps.
+Bad:
+    args:
+    - |
+      TrainingArguments(output_dir=out, save_strategy="no")
+Good:
+    args:
+    - |
+      TrainingArguments(output_dir=out, save_strategy="steps", save_steps=500)
+Reads: the framework's settings for saving and the steps of the whole run; in a loop of the program's own, where it
+saves.
+Silent when: it only predicts; no directory is declared and none is on a volume; a value is not known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from webhook.frameworks import Setting, Use, find_uses
+from webhook.frameworks.hf_trainer import train_calls
+from webhook.model.finding import Finding, Severity
+from webhook.model.rule import Rule
+from webhook.model.script import Remark
+from webhook.model.subject import Subject
+from webhook.script import Python, Script, program_findings
+from webhook.script.flow import in_loop, loop_learns
+from webhook.script.names import Save, saves, saves_of
+from webhook.script.values import as_number, said
+
+ID = "never-saved"
+
+
+def look(script: Script) -> Iterator[Remark]:
+    for use in find_uses(script):
+        yield from _of_use(script, use)
+    if not find_uses(script):
+        yield from _plain(script)
+
+
+def _of_use(script: Script, use: Use) -> Iterator[Remark]:
+    if not _wants_checkpoints(script, use):
+        return
+    if use.framework.id == "hf-trainer" and use.python is not None and not train_calls(use.python):
+        return
+    if use.saves is not None and use.saves.value is False:
+        if use.saves.given or not use.partial:
+            written = use.saves.written or "absent"
+            yield Remark(
+                use.saves.place,
+                f'"{use.saves.name}" is {said(written)}, so nothing is saved before the end',
+                use.framework.every_fix,
+                subject=use.saves.name,
+            )
+        return
+    every, until = _number(use.every), _number(use.until)
+    if every is None or until is None or until <= 0 or every < until or every < 1 or use.every is None:
+        return
+    if use.until is None or use.saves is None or use.saves.value is not True:
+        return
+    what = f'"{use.every.name}" is {every:g}' + ("" if use.every.given else " by default")
+    yield Remark(
+        use.every.place,
+        f'{what} and "{use.until.name}" {until:g}, so nothing is saved before the end',
+        f"{use.every.name}={max(1, int(until) // 10)}"
+        if not use.every.name.startswith("-")
+        else use.framework.every_fix,
+        subject=use.every.name,
+    )
+
+
+def _wants_checkpoints(script: Script, use: Use) -> bool:
+    """A directory is declared for the container, or the program's own lies on a volume."""
+    if use.directory is not None and use.directory.given and script.on_volume(use.directory.value):
+        return True
+    return bool(script.launch.directories)
+
+
+def _number(setting: Setting | None) -> float | None:
+    return None if setting is None else as_number(setting.value)
+
+
+def _plain(script: Script) -> Iterator[Remark]:
+    """A loop of the program's own, and every save of it after the loop."""
+    if not script.whole or script.unread or not script.launch.directories:
+        return
+    found = saves(script)
+    if not found or not all(_after(save) for save in found):
+        return
+    save = next((one for one in found if script.on_volume(one.value)), None)
+    if save is None or _saves_otherwise(save.python):
+        return
+    yield Remark(
+        save.python.at(save.call),
+        f'the only save, "{said(save.python.text(save.call.node))[:60]}", comes after the training loop',
+        'if step % 500 == 0:\n    torch.save(state, f"{out}/step_{step:08d}.pt")    # in the loop',
+        subject=save.name,
+    )
+
+
+def _after(save: Save) -> bool:
+    return in_loop(save.python, save.call) is False and loop_learns(save.python) and save.call.around is None
+
+
+def _saves_otherwise(python: Python) -> bool:
+    """Whether something else in the text is called save, dump or checkpoint."""
+    known = {id(save.call) for save in saves_of(python)}
+    return any(
+        id(call) not in known and any(word in call.name.lower() for word in ("save", "dump", "checkpoint", "ckpt"))
+        for call in python.source.calls
+        if call.attr not in ("savefig", "makedirs")
+    )
+
+
+def check(subject: Subject) -> Iterator[Finding]:
+    return program_findings(subject, ID, look)
+
+
+RULE = Rule(
+    id=ID,
+    severity=Severity.WARN,
+    why="a run that is stopped before its end has nothing to resume from and begins at step 0",
+    check=check,
+    on_runtime=Severity.WARN,
+    reads_program=True,
+)

@@ -1,0 +1,110 @@
+"""The file that a restart reads is overwritten in place.
+
+Symptom: the pod was killed while it saved; the restart fails with an unexpected end of file, and there is no older
+copy.
+Fix: write beside it, and move it over the old one when it is whole.
+Bad:
+    args:
+    - |
+      torch.save(state, "/mnt/ckpt/run/latest.pt")
+Good:
+    args:
+    - |
+      torch.save(state, "/mnt/ckpt/run/latest.pt.tmp")
+      os.replace("/mnt/ckpt/run/latest.pt.tmp", "/mnt/ckpt/run/latest.pt")
+Reads: saves in a loop whose path is always the same, and the loads of the same path.
+Silent when: anything is renamed or linked; the name changes with the step; the program does not read that path.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from webhook.model.finding import Finding, Severity
+from webhook.model.rule import Rule
+from webhook.model.script import Remark
+from webhook.model.subject import Subject
+from webhook.script import Script, Value, program_findings
+from webhook.script.flow import in_loop
+from webhook.script.loads import loads
+from webhook.script.names import Save, saves
+from webhook.script.values import Text, Unknown, pieces, said
+
+ID = "overwritten-checkpoint"
+_MOVES: Final = (
+    "replace",
+    "rename",
+    "renames",
+    "move",
+    "symlink",
+    "symlink_to",
+    "copy",
+    "copyfile",
+    "copytree",
+    "link",
+)
+_WHOLE: Final = frozenset(
+    ("torch.save", "torch.distributed.checkpoint.save", "pickle.dump", "save_state", "joblib.dump")
+)
+
+
+def look(script: Script) -> Iterator[Remark]:
+    if any(attr in python.source.by_attr for python in script.pythons for attr in _MOVES):
+        return
+    read = [load.value for load in loads(script)]
+    for save in saves(script):
+        if save.function not in _WHOLE or not _is_fixed(save.value) or not in_loop(save.python, save.call):
+            continue
+        if "best" in save.name.lower() or not any(_same(save.value, value) for value in read):
+            continue
+        path = save.python.text(save.path)
+        yield Remark(
+            save.python.at(save.call),
+            f'"{said(path)}" is overwritten in place, and a restart reads it',
+            _fix(save, path),
+            subject=path,
+        )
+        return
+
+
+def _is_fixed(value: Value) -> bool:
+    """The same at every save: no step in it, and its end is known."""
+    if isinstance(value, str):
+        return value != ""
+    if not isinstance(value, Text) or not isinstance(value.parts[-1], str):
+        return False
+    return all(isinstance(piece, str) or piece.kind == "" for piece in pieces(value))
+
+
+def _same(one: Value, other: Value) -> bool:
+    if isinstance(one, Text) and isinstance(other, Text):
+        named = [piece.source for piece in one.parts if isinstance(piece, Unknown)]
+        return one == other and all(named)
+    return isinstance(one, str) and one == other
+
+
+def _fix(save: Save, path: str) -> str:
+    first = save.call.node.args[0] if save.call.node.args else None
+    state = save.python.text(first) if first is not None else "state"
+    if len(state) > 60:
+        state = "state"
+    if save.function == "torch.save":
+        return f'torch.save({state}, {path} + ".tmp")\nos.replace({path} + ".tmp", {path})'
+    if save.function == "torch.distributed.checkpoint.save":
+        return f'dcp.save({state}, checkpoint_id=os.path.join({path}, f"step_{{step:08d}}"))    # one for each save'
+    return "write to a new name, then os.replace(<new>, <old>)"
+
+
+def check(subject: Subject) -> Iterator[Finding]:
+    return program_findings(subject, ID, look)
+
+
+RULE = Rule(
+    id=ID,
+    severity=Severity.WARN,
+    why="a kill while saving leaves a torn file and nothing older, so the run cannot resume at all",
+    check=check,
+    on_runtime=Severity.WARN,
+    reads_program=True,
+)

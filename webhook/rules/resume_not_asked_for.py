@@ -1,0 +1,146 @@
+"""The program can resume, and only when it is asked to, which this command does not do.
+
+Symptom: the checkpoints are there, and every restart begins at step 0.
+Fix: ask for it, in a form that also works where there is no checkpoint yet.
+Bad:
+    command: [trl, sft, --output_dir, /mnt/ckpt/run]
+Good:
+    command: [bash, -c]
+    args:
+    - |
+      last=$(ls -d /mnt/ckpt/run/checkpoint-* | sort -V | tail -n 1)
+      exec trl sft --output_dir /mnt/ckpt/run ${last:+--resume_from_checkpoint $last}
+Reads: the framework's flag for resuming; in Python, the condition or argument on which every load hangs, the defaults
+of its arguments, and the command's flags.
+Silent when: the framework resumes by itself; the command or the program is only partly seen; any load needs no asking.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from webhook.frameworks import find_uses
+from webhook.frameworks.hf_trainer import resume_nodes
+from webhook.model.finding import Finding, Severity
+from webhook.model.rule import Rule
+from webhook.model.script import Remark
+from webhook.model.subject import Subject
+from webhook.script import Call, Invocation, Python, Script, program_findings
+from webhook.script.loads import flags_of, loads, optional_arguments
+from webhook.script.values import is_true
+
+ID = "resume-not-asked-for"
+
+
+def look(script: Script) -> Iterator[Remark]:
+    for use in find_uses(script):
+        resume = use.resume
+        if (
+            use.invocation is None
+            or use.python is not None
+            or use.partial
+            or resume is None
+            or use.framework.resumes_by_itself
+            or not (resume.value is None or is_true(resume.value) is False)
+            or (use.saves is not None and use.saves.value is False)
+        ):
+            continue
+        given = f'"{resume.written or resume.name}"' if resume.given else f'no "{resume.name}"'
+        yield Remark(
+            resume.place,
+            f'"{use.invocation.name}" is started with {given}, so a restart begins at 0',
+            use.resume_fix or use.framework.resume_fix,
+            subject=resume.name,
+        )
+    for invocation in script.invocations:
+        if invocation.python is not None and all(isinstance(word, str) for word in invocation.arguments):
+            yield from _in_text(script, invocation, invocation.python)
+
+
+def _in_text(script: Script, invocation: Invocation, python: Python) -> Iterator[Remark]:
+    """Every load, and every resume of a trainer, hangs on an argument that is not given and is nothing by default."""
+    optional = optional_arguments(python)
+    if not optional or not any(True for _ in python.methods("parse_args", "parse_known_args")):
+        return
+    if any(call.node.args for call in python.methods("parse_args", "parse_known_args")):
+        return
+    wanted: list[tuple[str, Call]] = []
+    for load in loads(script):
+        if load.python is not python or _is_weights(load.call):
+            continue
+        name = _hangs_on(python, load.call, load.path, optional)
+        if name is None:
+            return
+        wanted.append((name, optional[name]))
+    for call, node in resume_nodes(python):
+        name = _hangs_on(python, call, node, optional)
+        if name is None:
+            return
+        wanted.append((name, optional[name]))
+    if not wanted or any(name in invocation.flags or _given(invocation, made) for name, made in wanted):
+        return
+    if not any("resum" in name or "restor" in name or "ckpt" in name or "checkpoint" in name for name, _ in wanted):
+        return
+    name, made = wanted[0]
+    flag = next((flag for flag in flags_of(made) if flag.startswith("--")), flags_of(made)[0])
+    switch = python.argument(made, "action", default="store") == "store_true"
+    place = invocation.place
+    yield Remark(
+        place,
+        f'"{invocation.name}" loads a checkpoint only with "{flag}", which this command does not give',
+        f"{flag}"
+        if switch
+        else f"{flag} <the newest checkpoint>    # or let the program look for it where {flag} is None",
+        subject=flag,
+    )
+
+
+def _given(invocation: Invocation, made: Call) -> bool:
+    return any(flag.lstrip("-").replace("-", "_") in invocation.flags for flag in flags_of(made))
+
+
+def _is_weights(call: Call) -> bool:
+    return "pretrain" in call.name
+
+
+def _hangs_on(python: Python, call: Call, path: ast.expr | None, optional: dict[str, Call]) -> str | None:
+    """The argument without which this load does not take place; None where it needs none."""
+    for test, branch in call.guards():
+        if not branch:
+            continue
+        for part in test.values if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And) else [test]:
+            name = _argument(part, optional)
+            if name is not None:
+                return name
+    if path is not None:
+        origins = python.origins(path, call.around)
+        names = {_argument(origin, optional) for origin, _ in origins}
+        if len(names) == 1:
+            return names.pop()
+    return None
+
+
+def _argument(node: ast.expr, optional: dict[str, Call]) -> str | None:
+    """``args.resume``, ``args.resume is not None``, ``args.resume != ""``, ``os.path.isfile(args.resume)``."""
+    if isinstance(node, ast.Compare) and len(node.ops) == 1 and isinstance(node.ops[0], ast.IsNot | ast.NotEq):
+        node = node.left
+    if isinstance(node, ast.Call) and len(node.args) == 1:
+        node = node.args[0]
+    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.attr in optional:
+        return node.attr
+    return None
+
+
+def check(subject: Subject) -> Iterator[Finding]:
+    return program_findings(subject, ID, look)
+
+
+RULE = Rule(
+    id=ID,
+    severity=Severity.WARN,
+    why="every restart begins at step 0, with the checkpoints beside it",
+    check=check,
+    on_runtime=Severity.WARN,
+    reads_program=True,
+)

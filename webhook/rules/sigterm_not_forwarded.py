@@ -1,0 +1,150 @@
+"""A shell is the container's first process, and the program that it starts never hears SIGTERM.
+
+Symptom: on preemption, eviction or suspend the pod stays in Terminating until the grace period is over, and the
+checkpoint that the program writes on SIGTERM is not there.
+Fix: let the program take the shell's place with exec.
+Bad:
+    command: [bash, -c]
+    args:
+    - |
+      python train.py 2>&1
+Good:
+    command: [bash, -c]
+    args:
+    - |
+      exec python train.py 2>&1
+Reads: the shell text that the container starts with: `exec`, `trap`, pipelines, redirections, what comes last.
+Silent when: exec starts the program; a trap passes the signal on while the shell waits; an init (tini, dumb-init) comes
+first; bash execs by itself, as it does with the last command of a -c text where that is simple and not redirected.
+Source: bash 5.2, dash 0.5.12 under `-c`, tried: bash replaces itself by the last simple command without redirections,
+dash by none; with a redirection, in a pipeline or in an `if` both stay. Bash older than 5.1 stays for `a && b` too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from webhook.model.finding import Finding, Severity
+from webhook.model.rule import Rule
+from webhook.model.script import Remark
+from webhook.model.subject import Subject
+from webhook.script import Invocation, Script, program_findings
+from webhook.script.flow import trainings
+from webhook.script.shell import Command, Shell
+from webhook.script.values import said
+
+ID = "sigterm-not-forwarded"
+
+
+def look(script: Script) -> Iterator[Remark]:
+    shell = script.shell
+    if shell is None or shell.faults:
+        return
+    for one in script.shells:
+        if one is shell or not one.inline:
+            yield from _in_shell(script, one)
+
+
+def _in_shell(script: Script, shell: Shell) -> Iterator[Remark]:
+    last: tuple[Invocation, Command] | None = None
+    for found in trainings(script, shell):
+        last = found
+    if last is None:
+        return
+    invocation, command = last
+    if command.inside("function", "substitution", "test", "for", "while") is not None:
+        return
+    piped = command.inside("pipeline")
+    if command.name == "exec" and piped is None and command.inside("&", "subshell") is None:
+        return
+    waits = any(other.name == "wait" for other in shell.commands)
+    if any(_passes_on(handler, shell) for other, handler in shell.traps() if _hears(other)) and waits:
+        return
+    kept = _kept(shell, command)
+    if not kept:
+        return
+    yield Remark(
+        command.place,
+        f'{shell.dialect} {kept} "{_short(invocation, command)}", so SIGTERM never reaches it',
+        _fix(shell, command),
+        subject=invocation.name,
+    )
+
+
+def _kept(shell: Shell, command: Command) -> str:
+    """How the shell stays the first process, in words; ``""`` where it does not or may not."""
+    if command.inside("pipeline") is not None:
+        return "stays before the pipeline of"
+    if command.inside("&") is not None:
+        return "stays beside"
+    trapped = any(other.name == "trap" for other in shell.commands)
+    if not shell.inline or command.redirected or trapped or command.around:
+        plain = shell.inline and not command.redirected and not trapped
+        only_lists = all(around.kind in ("&&", "||", ";") for around in command.around)
+        if (
+            plain
+            and only_lists
+            and _is_last(shell, command)
+            and all(one.index == one.size - 1 for one in command.around)
+        ):
+            return "(older than 5.1) stays before" if shell.dialect == "bash" else "stays before"
+        return "stays before"
+    if shell.dialect == "bash":
+        if not _is_last(shell, command) or shell.trailing:
+            return "stays before"
+        beside = any(other.place.line == command.place.line for other in shell.commands if other is not command)
+        return "(older than 5.1) stays before" if beside else ""
+    return "stays before" if shell.statements > 1 else ""
+
+
+def _is_last(shell: Shell, command: Command) -> bool:
+    return command.statement == shell.statements - 1
+
+
+def _hears(command: Command) -> bool:
+    return any(str(word).upper().removeprefix("SIG") in ("TERM", "15") for word in command.words[2:])
+
+
+def _passes_on(handler: str, shell: Shell) -> bool:
+    """Whether a handler does something with the signal: it kills, or calls a function of this text."""
+    words = handler.replace(";", " ").split()
+    return "kill" in words or "pkill" in words or any(word in shell.functions for word in words)
+
+
+def _short(invocation: Invocation, command: Command) -> str:
+    return said(" ".join(command.raw[:3]))[:48]
+
+
+def _fix(shell: Shell, command: Command) -> str:
+    line = shell.line(command.place)
+    start = " ".join(command.raw[:1])
+    piped = command.inside("pipeline")
+    if piped is not None:
+        own = command.source.removeprefix("exec ")
+        rest = " ".join(
+            other.source
+            for other in shell.commands
+            if other.statement == command.statement and other is not command and other.inside("pipeline") is not None
+        )
+        return f"exec {own} > >({rest}) 2>&1" if shell.dialect == "bash" and rest else f"exec {own}"
+    after = any(other.statement > command.statement and other.words for other in shell.commands)
+    if command.inside("&") is not None or after:
+        own = command.source.removesuffix("&").rstrip()
+        return f"{own} & pid=$!\ntrap 'kill -TERM $pid; wait $pid' TERM\nwait $pid"
+    at = line.find(start)
+    fixed = line[:at] + "exec " + line[at:] if at >= 0 else f"exec {command.source}"
+    return fixed
+
+
+def check(subject: Subject) -> Iterator[Finding]:
+    return program_findings(subject, ID, look)
+
+
+RULE = Rule(
+    id=ID,
+    severity=Severity.WARN,
+    why="nothing is flushed when the pod is stopped, so the work since the last checkpoint is lost every time",
+    check=check,
+    on_runtime=Severity.WARN,
+    reads_program=True,
+)

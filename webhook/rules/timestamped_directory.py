@@ -1,0 +1,189 @@
+"""The checkpoint directory has a name that is new at every start.
+
+Symptom: beside each other lie run-20250101-120000, run-20250101-130000, ..., each with the first few checkpoints.
+Fix: name the directory after the run, not after the time of its start.
+Bad:
+    args:
+    - |
+      export CKPT_DIR="/mnt/ckpt/$(date +%s)"
+Good:
+    args:
+    - |
+      export CKPT_DIR="/mnt/ckpt/$RUN_NAME"
+Reads: the directories that frameworks, flags, shell variables and saves name: time, random numbers, uuid, process id,
+host.
+Silent when: it is a log's, a run's name or one per save; the program looks through the directories above for the
+newest; the variable is set only under a condition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from webhook.frameworks import find_uses
+from webhook.model.finding import Finding, Severity
+from webhook.model.rule import Rule
+from webhook.model.script import Place, Remark
+from webhook.model.subject import Subject
+from webhook.script import Python, Script, Text, Unknown, Value, program_findings
+from webhook.script.flow import in_loop
+from webhook.script.listing import listing
+from webhook.script.names import saves
+from webhook.script.values import head, pieces, said, shown
+
+ID = "timestamped-directory"
+_FLAGS: Final = (
+    "output_dir",
+    "save",
+    "save_dir",
+    "save_path",
+    "checkpoint_dir",
+    "checkpoint_path",
+    "ckpt_dir",
+    "default_root_dir",
+    "trainer.default_root_dir",
+    "trainer.default_local_dir",
+    "training_args.output_dir",
+    "hydra.run.dir",
+    "ckpt_output_dir",
+)
+_VARIABLES: Final = ("CKPT", "CHECKPOINT", "OUTPUT_DIR", "SAVE_DIR", "OUT_DIR", "SAVE_PATH")
+
+
+def look(script: Script) -> Iterator[Remark]:
+    seen: set[Place] = set()
+    for remark in (*_of_uses(script), *_of_flags(script), *_of_variables(script), *_of_saves(script)):
+        if remark.place not in seen:
+            seen.add(remark.place)
+            yield remark
+
+
+def _of_uses(script: Script) -> Iterator[Remark]:
+    for use in find_uses(script):
+        setting = use.directory
+        if setting is None or not setting.given or use.saves is None or use.saves.value is False:
+            continue
+        source = _fresh(script, setting.value)
+        if source and (use.python is None or not _chosen_above(use.python, setting.value)):
+            yield _remark(script, setting.place, setting.name, source, setting.value, setting.name)
+
+
+def _of_flags(script: Script) -> Iterator[Remark]:
+    for invocation in script.invocations:
+        if invocation.command is not None and invocation.command.inside("if", "else", "case", "for", "while"):
+            continue
+        for name in _FLAGS:
+            flag = invocation.flags.get(name)
+            if flag is None:
+                continue
+            source = _fresh(script, flag.value)
+            if source and not _looked_up(script, flag.value):
+                yield _remark(script, flag.place, flag.name, source, flag.value, flag.name)
+
+
+def _of_variables(script: Script) -> Iterator[Remark]:
+    """``export CKPT_DIR="$CKPT_DIR/$(date +%s)"``."""
+    for command in script.commands():
+        if not command.assigned or command.inside("if", "else", "case", "for", "while", "||", "&&", "function"):
+            continue
+        for name, value in command.assigned.items():
+            source = _fresh(script, value)
+            if source and any(word in name for word in _VARIABLES) and not _looked_up(script, value):
+                if script.launch.directories and not script.on_volume(value) and head(value):
+                    continue
+                yield _remark(script, command.place, name, source, value, name)
+
+
+def _of_saves(script: Script) -> Iterator[Remark]:
+    for save in saves(script):
+        if not isinstance(save.value, Text) or not in_loop(save.python, save.call):
+            continue
+        directory = _above(save.value)
+        source = _fresh(script, directory)
+        if not source or _per_save(save.python, source) or _chosen_above(save.python, directory):
+            continue
+        if script.on_volume(save.value):
+            path = save.python.text(save.path)
+            yield _remark(script, save.python.at(save.call), path, source, directory, path)
+
+
+def _above(value: Text) -> Value:
+    """The directory part of a path with unknown pieces."""
+    parts = list(value.parts)
+    while parts:
+        last = parts[-1]
+        if isinstance(last, str) and "/" in last:
+            parts[-1] = last.rpartition("/")[0]
+            break
+        parts.pop()
+    return Text(tuple(parts)) if parts else ""
+
+
+def _fresh(script: Script, value: Value) -> str:
+    """The piece of a path that differs at every start, as written; ``""`` where none does."""
+    if isinstance(value, str):
+        return "${now:...}" if "${now:" in value else ""
+    for piece in pieces(value):
+        if isinstance(piece, Unknown) and (
+            piece.kind == "fresh" or (piece.kind == "host" and not script.launch.stable_hostname)
+        ):
+            return piece.source or "the time"
+    return ""
+
+
+def _per_save(python: Python, source: str) -> bool:
+    """Whether the piece is made anew at every save: its call stands in a loop."""
+    return any(
+        in_loop(python, call) is not False for call in python.source.calls if shown(python.text(call.node)) == source
+    )
+
+
+def _chosen_above(python: Python, directory: Value) -> bool:
+    """Whether the program lists the directories above: it may look for the newest of them."""
+    above = head(directory).rpartition("/")[0]
+    for name in ("glob", "iglob", "listdir", "scandir", "iterdir", "rglob", "walk"):
+        for call in python.source.by_attr.get(name, ()):
+            found = listing(python, call.node, call.around)
+            place = head(found.pattern) if found is not None else ""
+            if not place or not above or place.startswith(above) or above.startswith(place.rstrip("/")):
+                return True
+    return False
+
+
+def _looked_up(script: Script, value: Value) -> bool:
+    """The same in the shell: ``ls`` or ``find`` of the directory above."""
+    above = head(value).rstrip("/")
+    for command in script.commands():
+        if command.name in ("ls", "find"):
+            for word in command.words[1:]:
+                place = head(word).rstrip("/*")
+                if place and (above.startswith(place) or place.startswith(above)) and above:
+                    return True
+    return any(_chosen_above(python, value) for python in script.pythons)
+
+
+def _remark(script: Script, place: Place, name: str, source: str, value: Value, subject: str) -> Remark:
+    known = head(value).partition("${now")[0] or "/mnt/ckpt/"
+    return Remark(
+        place,
+        f'"{said(name)}" holds "{said(source)[:40]}", so every start saves into a new directory',
+        f"{known}<the run's name>    # the same at every start"
+        if not name.isupper()
+        else f'{name}="{known}<the run\'s name>"',
+        subject=subject,
+    )
+
+
+def check(subject: Subject) -> Iterator[Finding]:
+    return program_findings(subject, ID, look)
+
+
+RULE = Rule(
+    id=ID,
+    severity=Severity.WARN,
+    why="a restart looks into an empty directory and begins at step 0; the old checkpoints stay and fill the claim",
+    check=check,
+    on_runtime=Severity.WARN,
+    reads_program=True,
+)

@@ -1,0 +1,119 @@
+"""Where a call stands in the course of a program: in a loop or after it, and which programs are the training."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from typing import Final
+
+from webhook.script.program import Invocation, Script
+from webhook.script.python import Call, Python
+from webhook.script.shell import Command, Shell
+
+_OTHERS: Final = (
+    "download",
+    "prepare",
+    "preprocess",
+    "convert",
+    "eval",
+    "export",
+    "merge",
+    "upload",
+    "setup",
+    "test",
+    "install",
+    "check",
+    "infer",
+    "serve",
+    "tokeniz",
+    "predict",
+    "generate",
+    "benchmark",
+    "build",
+    "wait",
+    "probe",
+    "plot",
+    "report",
+    "clean",
+    "patch",
+    "fix_",
+    "init",
+    "make_",
+    "create",
+)
+"""Parts of the names of programs that do not train."""
+_TRAINING: Final = frozenset(
+    ("torch", "transformers", "trl", "jax", "tensorflow", "lightning", "pytorch_lightning", "accelerate", "deepspeed")
+)
+
+
+def is_training(invocation: Invocation) -> bool:
+    """Whether a program is likely the training: by launcher, by tool, by its name, by its imports."""
+    if invocation.launchers or invocation.tool:
+        return not (invocation.tool and invocation.arguments[:1] in (("export",), ("eval",), ("download",), ("chat",)))
+    if invocation.python is not None:
+        source = invocation.python.source
+        if not source.modules.isdisjoint(_TRAINING) or "xgboost" in source.modules or "." in source.modules:
+            return (
+                any(call.attr in _LEARNS or "train" in call.attr for call in source.calls) or "train" in invocation.name
+            )
+        return "train" in source.text or "train" in invocation.name
+    name = (invocation.file or invocation.module).rpartition("/")[2].lower()
+    if "train" in name or "finetune" in name or "pretrain" in name or "sft" in name:
+        return True
+    return bool(name) and not any(word in name for word in _OTHERS)
+
+
+_LEARNS: Final = frozenset(("backward", "fit", "train", "train_batch", "step", "save_checkpoint", "learn", "update"))
+
+
+def trainings(script: Script, shell: Shell) -> Iterator[tuple[Invocation, Command]]:
+    """The training programs that a shell text starts, each with its command there."""
+    own = {id(command) for command in shell.commands}
+    for invocation in script.invocations:
+        if invocation.command is not None and id(invocation.command) in own and is_training(invocation):
+            yield invocation, invocation.command
+
+
+def in_loop(python: Python, call: Call, depth: int = 0) -> bool | None:
+    """Whether a call runs again and again: in a loop, or in a function that one calls. None where that is not told."""
+    if call.inside("for", "while", "comprehension"):
+        return True
+    scope = call.around.scope if call.around is not None else None
+    if scope is None:
+        return False
+    if scope.kind == "lambda" or depth > 3:
+        return None
+    name = scope.node.name
+    callers = [one for one in python.source.by_attr.get(name, ()) if one.node is not call.node]
+    method = any(around.kind == "class" for around in scope.outwards())
+    if not callers:
+        # A method may be a hook that a framework calls; a function may be handed on.
+        return None
+    if method or _handed_on(python, name):
+        return True if any(in_loop(python, one, depth + 1) for one in callers) else None
+    answers = [in_loop(python, one, depth + 1) for one in callers]
+    if any(answers):
+        return True
+    return None if None in answers else False
+
+
+def _handed_on(python: Python, name: str) -> bool:
+    """Whether a function's name is used as a value: in a call's arguments or on the right of an assignment."""
+    for call in python.source.calls:
+        if any(isinstance(one, ast.Name) and one.id == name for one in call.node.args):
+            return True
+        if any(isinstance(one.value, ast.Name) and one.value.id == name for one in call.node.keywords):
+            return True
+    return any(
+        isinstance(one.value, ast.Name) and one.value.id == name
+        for found in python.source.bindings.values()
+        for one in found
+    )
+
+
+def loop_learns(python: Python) -> bool:
+    """Whether the text has a training loop of its own: ``loss.backward()`` or ``optimizer.step()`` again and again."""
+    return any(in_loop(python, call) for call in python.methods("backward", "train_batch")) or any(
+        in_loop(python, call) and "optim" in call.name for call in python.methods("step")
+    )
