@@ -1,0 +1,280 @@
+"""A cluster whose nodes run pods.
+
+`Given` is the one that `E2E_KUBECONFIG` names. `Lab` is two nodes made on this machine by the recipes of
+`../shared/tools/cluster` (Linux, root, Go): nothing is pulled. Both have Kubeflow Trainer.
+"""
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+Object = dict[str, Any]
+
+ROOT = Path(__file__).parents[2]
+RECIPES = ROOT.parent / "shared" / "tools" / "cluster"
+TRAINER = "2.3.0"
+REPOSITORY = "ghcr.io/checkpoint-guard/checkpoint-guard"
+
+
+class NoNodesError(RuntimeError):
+    """There is no cluster with nodes; the text says why."""
+
+
+def log(line: str) -> None:
+    """A line for whoever waits."""
+    sys.stderr.write(f"{time.strftime('%H:%M:%S')} {line}\n")
+    sys.stderr.flush()
+
+
+class Nodes:
+    """kubectl on a cluster, and the images that its nodes have."""
+
+    def __init__(self, kubeconfig: Path, kubectl: str, image: str, previous: str | None) -> None:
+        self.kubeconfig = kubeconfig
+        self.image = image
+        """Of this clone."""
+        self.previous = previous
+        """Of the version before; None where the cluster has none."""
+        self._kubectl = kubectl
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """For programs that are to talk to this cluster."""
+        return os.environ | {"KUBECONFIG": str(self.kubeconfig)}
+
+    def run(self, *arguments: str, text: str | None = None, check: bool = True) -> subprocess.CompletedProcess[str]:
+        """`kubectl ...`; with `check`, a failure is an error with what it printed."""
+        done = subprocess.run(
+            [self._kubectl, *arguments],
+            input=text,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=600,
+        )
+        if check and done.returncode != 0:
+            raise AssertionError(f"kubectl {' '.join(arguments)}: {done.stderr.strip() or done.stdout.strip()}")
+        return done
+
+    def get(self, kind: str, name: str, namespace: str | None = None) -> Object | None:
+        """An object; None where there is none."""
+        where = ("-n", namespace) if namespace else ()
+        done = self.run("get", kind, name, *where, "-o", "json", "--ignore-not-found")
+        found: Object | None = json.loads(done.stdout) if done.stdout.strip() else None
+        return found
+
+    def objects(self, kind: str, namespace: str | None = None, selector: str = "") -> list[Object]:
+        """Objects of a kind, in a namespace or in all."""
+        where = ("-n", namespace) if namespace else ("-A",)
+        chosen = ("-l", selector) if selector else ()
+        items: list[Object] = json.loads(self.run("get", kind, *where, *chosen, "-o", "json").stdout)["items"]
+        return items
+
+    def apply(self, documents: list[Object]) -> str:
+        """Client-side apply, as `kubectl apply -k` does it; what kubectl printed on standard error."""
+        text = yaml.safe_dump_all(documents)
+        return self.run("apply", "-f", "-", text=text).stderr
+
+    def pods(self, component: str, namespace: str = "checkpoint-guard") -> list[Object]:
+        """Our pods of a component that are not on their way out."""
+        labels = f"app.kubernetes.io/name=checkpoint-guard,app.kubernetes.io/component={component}"
+        return [pod for pod in self.objects("pods", namespace, labels) if not pod["metadata"].get("deletionTimestamp")]
+
+    def rolled_out(self, name: str = "checkpoint-guard", namespace: str = "checkpoint-guard") -> None:
+        """Wait until a Deployment is as it was asked for."""
+        self.run("rollout", "status", f"deployment/{name}", "-n", namespace, "--timeout=180s")
+
+    def python(self, pod: str, code: str, namespace: str = "checkpoint-guard") -> str:
+        """What Python prints in a pod of ours."""
+        return self.run("exec", "-n", namespace, pod, "--", "python", "-c", code).stdout.strip()
+
+    def stop(self) -> None:
+        """Give back what was taken."""
+
+
+class Given(Nodes):
+    """The cluster of `E2E_KUBECONFIG`. Its nodes have `E2E_IMAGE` (for kind: `kind load docker-image`), and, to try an
+    upgrade, `E2E_IMAGE_PREVIOUS`."""
+
+    def __init__(self, kubeconfig: Path) -> None:
+        image = os.environ.get("E2E_IMAGE")
+        kubectl = shutil.which("kubectl")
+        if image is None or kubectl is None:
+            raise NoNodesError("E2E_KUBECONFIG also takes E2E_IMAGE, an image that its nodes have, and kubectl")
+        super().__init__(kubeconfig, kubectl, image, os.environ.get("E2E_IMAGE_PREVIOUS"))
+        if self.get("crd", "trainjobs.trainer.kubeflow.org") is None:
+            raise NoNodesError("the cluster of E2E_KUBECONFIG has no Kubeflow Trainer")
+
+
+class Lab(Nodes):
+    """Two nodes on this machine. What runs already is used and left running; else it ends with `stop`."""
+
+    def __init__(self) -> None:
+        if why := missing():
+            raise NoNodesError(why)
+        base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+        self._home = Path(os.environ.get("LAB_HOME") or f"{base}/lab-cluster")
+        self._state = Path(os.environ.get("L") or self._home / "run")
+        self._proxy: subprocess.Popen[bytes] | None = None
+        super().__init__(
+            self._state / "kubeconfig", str(self._home / "bin" / "kubectl"), f"{REPOSITORY}:e2e", f"{REPOSITORY}:before"
+        )
+        self._ours = not self._answers()
+
+    @property
+    def environment(self) -> dict[str, str]:
+        path = f"{self._home / 'bin'}:{os.environ['PATH']}"
+        # GOFLAGS of the caller are for its own module.
+        return {**super().environment, "PATH": path, "LAB_HOME": str(self._home)}
+
+    def start(self) -> None:
+        """The cluster, Trainer, and the two images on its nodes."""
+        self._recipe("up.sh")
+        self._recipe("trainer.sh", "up", TRAINER)
+        self._give_the_api_server_services()
+        self._build_images()
+
+    def power_cut(self, node: str) -> None:
+        """Everything on the node is gone at once."""
+        self._recipe("node.sh", "kill", node.removeprefix("node"))
+
+    def power_on(self, node: str) -> None:
+        """With the disk that it had."""
+        self._recipe("node.sh", "up", node.removeprefix("node"))
+
+    def stop(self) -> None:
+        if self._proxy is not None:
+            self._proxy.send_signal(signal.SIGTERM)
+            self._proxy.wait(20)
+        if self._ours and not os.environ.get("E2E_KEEP"):
+            with contextlib.suppress(AssertionError):
+                self._recipe("trainer.sh", "down")
+            self._recipe("down.sh", KEEP="")
+
+    def _answers(self) -> bool:
+        try:
+            return self.run("get", "--raw", "/readyz", check=False).returncode == 0
+        except (OSError, subprocess.TimeoutExpired):
+            return False
+
+    def _give_the_api_server_services(self) -> None:
+        """kube-proxy beside the API server, as on the nodes of a control plane: webhooks are called by ClusterIP."""
+        network = os.environ.get("NET", "10.210")
+        host = f"/run/netns/{os.environ.get('PREFIX', 'kl')}0"
+        inside = ["nsenter", f"--net={host}", "--"]
+        # Some route is needed for a packet to get as far as kube-proxy's rules.
+        subprocess.run([*inside, "ip", "route", "replace", f"{network}.255.0/24", "dev", "br0"], check=True)
+        flags = [
+            *("--kubeconfig", str(self._state / "proxy.kc"), "--hostname-override", "node1"),
+            *("--cluster-cidr", f"{network}.0.0/16", "--proxy-mode", "iptables", "--conntrack-max-per-core", "0"),
+            *("--conntrack-min", "0", "--conntrack-tcp-timeout-established", "0"),
+            *("--conntrack-tcp-timeout-close-wait", "0"),
+            *("--healthz-bind-address", "127.0.0.1:10356", "--metrics-bind-address", "127.0.0.1:10349"),
+        ]
+        with (self._state / "control-plane-proxy.log").open("ab") as output:
+            self._proxy = subprocess.Popen(
+                [*inside, str(self._home / "bin" / "kube-proxy"), *flags], stdout=output, stderr=output
+            )
+        wait_until(lambda: "KUBE-SVC" in subprocess.run(
+            [*inside, "iptables-save", "-t", "nat"], capture_output=True, text=True, check=False).stdout,
+            60, "kube-proxy beside the API server writes its rules")  # fmt: skip
+
+    def _build_images(self) -> None:
+        """The clone's Dockerfile, twice: as it is, and under the number of a version before."""
+        if shutil.which("buildah") is None:
+            subprocess.run(
+                ["apt-get", "install", "-y", "-qq", "--no-install-recommends", "buildah"],
+                env=os.environ | {"DEBIAN_FRONTEND": "noninteractive"},
+                check=True,
+                capture_output=True,
+            )
+        context = self._state / "context"
+        shutil.rmtree(context, ignore_errors=True)
+        context.mkdir(parents=True)
+        tracked = subprocess.run(
+            ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+            cwd=ROOT,
+            check=True,
+            capture_output=True,
+            text=True,
+        )
+        for name in filter(None, tracked.stdout.split("\0")):
+            source = ROOT / name
+            if source.is_file() and not name.startswith("tests/"):
+                target = context / name
+                target.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(source, target)
+        version = context / "webhook" / "__init__.py"
+        written = version.read_text()
+        self._build(context, self.image)
+        assert self.previous is not None
+        head, _, rest = written.partition('__version__ = "')
+        version.write_text(f'{head}__version__ = "0.0.9{rest[rest.index(chr(34)) :]}')
+        self._build(context, self.previous)
+        shutil.rmtree(context)
+
+    def _build(self, context: Path, tag: str) -> None:
+        began = time.monotonic()
+        self._recipe("docker/build.sh", str(context), tag)
+        storage = Path(os.environ.get("STOR") or self._home / "stor")
+        archive = self._state / "image.tar"
+        archive.unlink(missing_ok=True)
+        driver = os.environ.get("DRIVER", "overlay")
+        subprocess.run(
+            [
+                *("buildah", "--root", storage / "root", "--runroot", storage / "run", "--storage-driver", driver),
+                *("push", "-q", tag, f"docker-archive:{archive}:{tag}"),
+            ],
+            check=True,
+            capture_output=True,
+        )
+        self._recipe("load.sh", str(archive))
+        log(f"image {tag}: {archive.stat().st_size / 1e6:.0f} MB, on the nodes after {time.monotonic() - began:.0f} s")
+        archive.unlink()
+
+    def _recipe(self, name: str, *arguments: str, **variables: str) -> None:
+        began = time.monotonic()
+        done = subprocess.run(
+            [RECIPES / name, *arguments],
+            env=self.environment | variables,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+        )
+        if done.returncode != 0:
+            raise AssertionError(f"{name} {' '.join(arguments)}: {done.stdout[-3000:]}")
+        if time.monotonic() - began > 5:
+            log(f"{name} {' '.join(arguments)}: {time.monotonic() - began:.0f} s")
+
+
+def missing() -> str | None:
+    """Why there can be no lab on this machine; None where there can."""
+    if not (RECIPES / "up.sh").is_file():
+        return "E2E_KUBECONFIG is not set, and ../shared/tools/cluster is not there"
+    if sys.platform != "linux" or os.geteuid() != 0:
+        return "E2E_KUBECONFIG is not set, and ../shared/tools/cluster takes root on Linux"
+    if shutil.which("go") is None:
+        return "E2E_KUBECONFIG is not set, and ../shared/tools/cluster takes Go"
+    return None
+
+
+def wait_until(met: Callable[[], bool], seconds: float, what: str, pause: float = 0.5) -> float:
+    """The seconds until it is so. AssertionError where it is not in time."""
+    began = time.monotonic()
+    while not met():
+        if time.monotonic() - began > seconds:
+            raise AssertionError(f"not within {seconds:.0f} s: {what}")
+        time.sleep(pause)
+    return time.monotonic() - began

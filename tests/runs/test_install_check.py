@@ -1,0 +1,294 @@
+"""What `install-check` makes of what the API server answers."""
+
+import base64
+from typing import Any
+
+import pytest
+
+from tests.runs.fake import FakeApi, React
+from webhook.model.names import INJECTED
+from webhook.model.policy import Policy
+from webhook.model.release import Release
+from webhook.model.request import Request
+from webhook.runs import samples
+from webhook.runs.api import Answer, Unreachable, parse_warnings
+from webhook.runs.install_check import Clock, Report, check
+from webhook.runs.installation import Installation, explain_call
+
+Object = dict[str, Any]
+
+HOOKS = "/apis/admissionregistration.k8s.io/v1/{}webhookconfigurations/checkpoint-guard"
+CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{}.trainer.kubeflow.org"
+GUARD = "/api/v1/namespaces/checkpoint-guard"
+SLICE = "/apis/discovery.k8s.io/v1/namespaces/checkpoint-guard/endpointslices/a"
+
+
+class Time:
+    """A clock that moves only by sleeping."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+def installed(**changes: Object | None) -> dict[str, Object]:
+    """The objects of an installation in order; a change replaces one, None takes it away."""
+    bundle = base64.b64encode(b"PEM").decode()
+    service = {"namespace": "checkpoint-guard", "name": "checkpoint-guard"}
+    hooks = {
+        "webhooks": [{"name": "one.checkpoint-guard.io", "clientConfig": {"service": service, "caBundle": bundle}}]
+    }
+    patches = {"type": "object", "properties": {"terminationGracePeriodSeconds": {}}}
+    schema = {"properties": {"spec": {"properties": {"runtimePatches": patches}}}}
+    version = {"name": "v1alpha1", "served": True, "schema": {"openAPIV3Schema": schema}}
+    objects: dict[str, Object | None] = {
+        "mutating": hooks,
+        "validating": hooks,
+        "trainjobs": {"spec": {"versions": [version]}},
+        "trainingruntimes": {},
+        "clustertrainingruntimes": {},
+        "service": {},
+        "slice": {"endpoints": [{"conditions": {"ready": True}}]},
+        "namespace": {"metadata": {"name": "default"}},
+        "runtime": None,
+        "pod": None,
+        **changes,
+    }
+    paths = {
+        "mutating": HOOKS.format("mutating"),
+        "validating": HOOKS.format("validating"),
+        **{name: CRDS.format(name) for name in ("trainjobs", "trainingruntimes", "clustertrainingruntimes")},
+        "service": f"{GUARD}/services/checkpoint-guard",
+        "slice": SLICE,
+        "namespace": "/api/v1/namespaces/default",
+        "runtime": "/apis/trainer.kubeflow.org/v1alpha1/clustertrainingruntimes/plain",
+        "pod": f"{GUARD}/pods/a",
+    }
+    return {paths[name]: one for name, one in objects.items() if one is not None}
+
+
+def guarded(method: str, path: str, body: Object) -> Answer | None:
+    """The answers of a cluster that is guarded."""
+    if method != "POST":
+        return None
+    if "emptyDir" in str(body):
+        return Answer(400, {"message": 'admission webhook "validate" denied the request: x [ephemeral-checkpoint]'})
+    return Answer(201, {"metadata": {"annotations": {INJECTED: "{}"}}})
+
+
+def failing(text: str) -> React:
+    def react(method: str, path: str, body: Object) -> Answer | None:
+        message = (
+            f'Internal error occurred: failed calling webhook "validate": failed to call webhook: Post "u": {text}'
+        )
+        return Answer(500, {"message": message}) if method == "POST" else None
+
+    return react
+
+
+def asked(api: FakeApi, seconds: float = 0) -> Report:
+    time = Time()
+    return check(api, Installation(), seconds, Clock(lambda: time.now, time.sleep), lambda line: None)
+
+
+def parts(report: Report) -> list[str]:
+    return [fault.part for fault in report.faults]
+
+
+def test_as_expected() -> None:
+    report = asked(FakeApi(installed(), guarded))
+
+    assert report.good
+    assert [probe.outcome for probe in report.probes] == ["as expected", "as expected", "left out"]
+
+
+def test_everything_is_a_dry_run() -> None:
+    api = FakeApi(installed(runtime=a_runtime()), guarded)
+
+    assert asked(api).good
+    posts = [(path.rpartition("/")[2], params["dryRun"]) for method, path, params in api.asked if method == "POST"]
+    assert posts == [("trainingruntimes", "All")] * 2 + [("trainjobs", "All")] * 2
+    assert {method for method, _, _ in api.asked} == {"GET", "POST"}
+
+
+def test_it_waits_until_the_guard_is_there() -> None:
+    tries = 0
+
+    def late(method: str, path: str, body: Object) -> Answer | None:
+        nonlocal tries
+        if method == "POST":
+            tries += 1
+        return failing("connect: connection refused")(method, path, body) if tries < 6 else guarded(method, path, body)
+
+    assert asked(FakeApi(installed(), late), 60).good
+
+
+def test_a_guard_that_is_not_asked() -> None:
+    def alone(method: str, path: str, body: Object) -> Answer | None:
+        return Answer(201, body) if method == "POST" else None
+
+    report = asked(FakeApi(installed(mutating=None, validating=None), alone))
+
+    assert not report.good
+    assert parts(report) == ["registration", "registration"]
+    assert "/mutate was not called" in report.probes[0].words
+    assert "/validate was not called" in report.probes[1].words
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        ("x509: certificate signed by unknown authority", "certificate"),
+        ("tls: failed to verify certificate: x509: certificate has expired or is not yet valid", "certificate"),
+        ("x509: certificate is valid for a.b.svc, not checkpoint-guard.checkpoint-guard.svc", "certificate"),
+        ('service "checkpoint-guard" not found', "service"),
+        ("dial tcp 10.0.0.1:443: connect: connection refused", "endpoints"),
+        ('no endpoints available for service "checkpoint-guard"', "endpoints"),
+        ("context deadline exceeded", "network"),
+        ("dial tcp 10.0.0.1:443: i/o timeout", "network"),
+        ("EOF", "call"),
+    ],
+)
+def test_what_the_api_server_says_of_a_call(text: str, part: str) -> None:
+    report = asked(FakeApi(installed(), failing(text)))
+
+    assert parts(report) == [part]
+    assert text in report.faults[0].problem
+    assert explain_call(text).part == part
+
+
+@pytest.mark.parametrize(
+    ("changes", "part", "said"),
+    [
+        ({"trainjobs": None}, "CRDs", "trainjobs.trainer.kubeflow.org"),
+        ({"service": None}, "service", "there is no Service"),
+        ({"slice": {"endpoints": []}}, "endpoints", "there is no pod"),
+        ({"slice": {"endpoints": [{"conditions": {"ready": False}}]}}, "endpoints", "no ready endpoint"),
+        ({"mutating": {"webhooks": [{"name": "one", "clientConfig": {}}]}}, "caBundle", "1 of 2 webhooks have none"),
+        ({"mutating": {"webhooks": [{"name": "o", "clientConfig": {"caBundle": "eA=="}}]}}, "caBundle", "the same"),
+        ({"namespace": None}, "namespace", "does not exist"),
+    ],
+)
+def test_what_is_wrong_is_named(changes: Object, part: str, said: str) -> None:
+    report = asked(FakeApi(installed(**changes), failing("EOF")))
+
+    assert any(fault.part == part and said in fault.problem for fault in report.faults), report.faults
+
+
+@pytest.mark.parametrize(
+    ("status", "said"),
+    [
+        ({"containerStatuses": [{"state": {"waiting": {"reason": "ImagePullBackOff"}}}]}, "waits: ImagePullBackOff"),
+        ({"containerStatuses": [{"ready": False, "state": {"running": {}}}]}, "runs and is not ready"),
+        ({"conditions": [{"type": "PodScheduled", "status": "False", "message": "0/2 nodes"}]}, "0/2 nodes"),
+        ({"phase": "Pending"}, "is Pending"),
+    ],
+)
+def test_the_state_of_pods_is_told(status: Object, said: str) -> None:
+    pod = {"metadata": {"name": "a"}, "status": status}
+    report = asked(FakeApi(installed(slice={"endpoints": []}, pod=pod), failing("connection refused")))
+
+    assert any(said in fault.problem for fault in report.faults)
+
+
+def test_a_missing_right_is_named() -> None:
+    def forbidden(method: str, path: str, body: Object) -> Answer | None:
+        return Answer(403, {"message": "trainingruntimes is forbidden"}) if method == "POST" else None
+
+    report = asked(FakeApi(installed(), forbidden))
+
+    assert "RBAC" in parts(report)
+
+
+@pytest.mark.parametrize("mode", ["audit", "off"])
+def test_a_namespace_that_is_not_guarded_is_named(mode: str) -> None:
+    space = {"metadata": {"name": "default", "labels": {"checkpoint-guard.io/mode": mode}}}
+
+    def alone(method: str, path: str, body: Object) -> Answer | None:
+        return Answer(201, body) if method == "POST" else None
+
+    report = asked(FakeApi(installed(namespace=space), alone))
+
+    assert "mode" in parts(report)
+
+
+def test_warn_is_as_expected() -> None:
+    def warn(method: str, path: str, body: Object) -> Answer | None:
+        answer = guarded(method, path, body)
+        if answer is not None and not answer.ok:
+            return Answer(201, body, ("spec: emptyDir [ephemeral-checkpoint] (would be denied)",))
+        return answer
+
+    assert asked(FakeApi(installed(), warn)).good
+
+
+def test_trainjobs_are_tried_on_a_runtime_that_takes_them() -> None:
+    report = asked(FakeApi(installed(runtime=a_runtime()), guarded))
+
+    assert [probe.what for probe in report.probes] == ["good runtime", "bad runtime", "good TrainJob", "bad TrainJob"]
+
+
+def test_a_runtime_that_refuses_every_trainjob_is_no_fault_of_the_installation() -> None:
+    def picky(method: str, path: str, body: Object) -> Answer | None:
+        if method == "POST" and path.endswith("/trainjobs"):
+            return Answer(403, {"message": 'admission webhook "validate" denied the request: [undeclared-checkpoint]'})
+        return guarded(method, path, body)
+
+    report = asked(FakeApi(installed(runtime=a_runtime()), picky))
+
+    assert report.good
+    assert report.probes[-1].outcome == "left out"
+    assert "undeclared-checkpoint" in report.probes[-1].words
+
+
+def test_an_api_server_that_is_away() -> None:
+    api = FakeApi()
+    api.away = True
+
+    with pytest.raises(Unreachable):
+        asked(api, 10)
+
+
+@pytest.mark.parametrize("release", Release)
+def test_samples_are_what_they_are_said_to_be(release: Release) -> None:
+    """Judged by the engine itself: the bad ones are refused by exactly their rule, the good ones pass."""
+    from webhook.cluster.files import FileView
+    from webhook.cluster.objects import parse_runtime
+    from webhook.decision import review_object
+
+    view = FileView((), release)
+    view.put_runtime(parse_runtime(a_runtime()))
+    for bad in (False, True):
+        for obj in (
+            samples.runtime("default", bad),
+            samples.trainjob("default", "plain", "node", release, bad),
+        ):
+            request = Request("CREATE", obj["kind"], "default", samples.NAME, obj)
+            decision = review_object(request, view, Policy(), release)
+            denied = [finding.rule for finding in decision.findings if finding.severity.value == "deny"]
+            assert denied == (["ephemeral-checkpoint"] if bad else []), (obj["kind"], bad)
+
+
+def a_runtime() -> Object:
+    job = {
+        "name": "node",
+        "template": {
+            "metadata": {"labels": {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}},
+            "spec": {"template": {"spec": {"containers": [{"name": "node", "image": "python"}]}}},
+        },
+    }
+    return {
+        "apiVersion": "trainer.kubeflow.org/v1alpha1",
+        "kind": "ClusterTrainingRuntime",
+        "metadata": {"name": "plain"},
+        "spec": {"mlPolicy": {"numNodes": 1}, "template": {"spec": {"replicatedJobs": [job]}}},
+    }
+
+
+def test_warnings_are_read_from_their_header() -> None:
+    header = '299 - "spec: a \\"b\\", c [ephemeral-checkpoint]", 299 - "second"'
+
+    assert parse_warnings(header) == ('spec: a "b", c [ephemeral-checkpoint]', "second")
+    assert parse_warnings("") == ()

@@ -1,0 +1,157 @@
+"""RunWhere's ``Training`` as a TrainJob: every field is placed, or named as one that has no place."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from msgspec import Struct
+
+from webhook.model.names import API_VERSION, LAYOUT, PATH, RUNTIME_KINDS
+from webhook.model.release import Release
+
+Raw = dict[str, Any]
+
+JOB: Final = "node"
+"""The job that trains in every runtime that Trainer ships; node selectors go there."""
+MANAGER: Final = "checkpoint-guard.io/convert"
+GPU: Final = "nvidia.com/gpu"
+_FIELDS: Final[Mapping[str, Any]] = {
+    "kind": None,
+    "version": None,
+    "job": {"name": None},
+    "environment": {"image": None, "command": None},
+    "resources": {"gpuNum": None, "gpuType": None},
+    "storage": {"checkpoint": {"path": None}},
+}
+_NAME: Final = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
+_LABEL: Final = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
+_SHELL: Final = frozenset("|&;<>()$`\\\"'*?[]#~=%!{}\n")
+
+
+class Fault(Struct, frozen=True):
+    """A field that has no place, or whose value is none; ``field`` is its path."""
+
+    field: str
+    message: str
+
+
+class Wanted(Struct, frozen=True):
+    """What the command says beyond the file."""
+
+    runtime: str = "torch-distributed"
+    runtime_kind: str = "ClusterTrainingRuntime"
+    release: Release = Release.V2_3
+    gpu_label: str = "nvidia.com/gpu.product"
+    namespace: str | None = None
+
+
+def parse_runtime(text: str) -> tuple[str, str]:
+    """``[Kind/]NAME`` -> kind and name. Raises ValueError."""
+    kind, mark, name = text.rpartition("/")
+    kind = kind if mark else "ClusterTrainingRuntime"
+    if kind not in RUNTIME_KINDS:
+        raise ValueError(f'"{kind}" is no kind of runtime: {" or ".join(RUNTIME_KINDS)}')
+    if not name:
+        raise ValueError("the runtime has no name")
+    return kind, name
+
+
+def convert(training: Any, wanted: Wanted) -> tuple[Raw, list[Fault]]:
+    """The TrainJob, and what stands in its way; with faults the TrainJob is not to be used."""
+    if not isinstance(training, Mapping):
+        return {}, [Fault("", "is no map: a Training has kind, version, job, environment, resources and storage")]
+    faults = list(_strangers(training, _FIELDS, ""))
+    if training.get("kind") != "Training":
+        faults.append(Fault("kind", f'is "{training.get("kind")}", not "Training"'))
+    if training.get("version") not in ("v1", None):
+        faults.append(Fault("version", f'is "{training.get("version")}": only v1 is known'))
+    name = _at(training, "job", "name")
+    if not isinstance(name, str) or not _NAME.fullmatch(name) or len(name) > 50:
+        faults.append(
+            Fault("job.name", "is absent" if name is None else f'"{name}" is no name of a TrainJob: a-z, 0-9 and -')
+        )
+    metadata: Raw = {"name": name}
+    if wanted.namespace:
+        metadata["namespace"] = wanted.namespace
+    trainer: Raw = {}
+    spec: Raw = {
+        "runtimeRef": {"apiGroup": "trainer.kubeflow.org", "kind": wanted.runtime_kind, "name": wanted.runtime},
+        "trainer": trainer,
+    }
+    image = _at(training, "environment", "image")
+    if image is not None:
+        if isinstance(image, str) and image and not any(letter.isspace() for letter in image):
+            trainer["image"] = image
+        else:
+            faults.append(Fault("environment.image", f'"{image}" is no image'))
+    command = _at(training, "environment", "command")
+    if command is not None:
+        words = _command(command)
+        if words is None:
+            faults.append(Fault("environment.command", "is neither a text nor a list of texts"))
+        else:
+            trainer["command"] = words
+    gpus = _at(training, "resources", "gpuNum")
+    if gpus is not None:
+        if isinstance(gpus, int) and not isinstance(gpus, bool) and gpus > 0:
+            trainer["resourcesPerNode"] = {"limits": {GPU: gpus}, "requests": {GPU: gpus}}
+        else:
+            faults.append(Fault("resources.gpuNum", f'"{gpus}" is no number of GPUs'))
+    gpu_type = _at(training, "resources", "gpuType")
+    if gpu_type is not None:
+        if isinstance(gpu_type, str) and _LABEL.fullmatch(gpu_type):
+            spec[wanted.release.override_field] = [_selector(wanted, gpu_type)]
+        else:
+            faults.append(Fault("resources.gpuType", f'"{gpu_type}" is no value of a label'))
+    path = _at(training, "storage", "checkpoint", "path")
+    if path is not None:
+        if isinstance(path, str) and path.startswith("/") and path.strip("/"):
+            metadata["annotations"] = {PATH: path.rstrip("/"), LAYOUT: "tiered"}
+        else:
+            faults.append(Fault("storage.checkpoint.path", f'"{path}" is no absolute path'))
+    return {"apiVersion": API_VERSION, "kind": "TrainJob", "metadata": metadata, "spec": spec}, faults
+
+
+def _at(raw: Any, *steps: str) -> Any:
+    for step in steps:
+        raw = raw.get(step) if isinstance(raw, Mapping) else None
+    return raw
+
+
+def _strangers(raw: Mapping[Any, Any], known: Mapping[str, Any], above: str) -> Iterator[Fault]:
+    for key, value in raw.items():
+        field = f"{above}.{key}" if above else str(key)
+        if key not in known:
+            yield Fault(field, "has no place in a TrainJob, nor in its runtime as far as this command knows")
+        elif known[key] is not None and value is not None:
+            if isinstance(value, Mapping):
+                yield from _strangers(value, known[key], field)
+            else:
+                yield Fault(field, f"is no map of {', '.join(known[key])}")
+
+
+def _command(command: Any) -> list[str] | None:
+    """Words as they are; a text that needs a shell gets one.
+
+    Bash replaces itself by the program where the text is one simple command, and with ``exec`` in front otherwise, so
+    that SIGTERM reaches it.
+    """
+    if isinstance(command, str) and command.strip():
+        if _SHELL.isdisjoint(command.strip()):
+            return command.split()
+        return ["bash", "-c", command]
+    if isinstance(command, list) and command and all(isinstance(word, str) for word in command):
+        return list(command)
+    return None
+
+
+def _selector(wanted: Wanted, gpu_type: str) -> Raw:
+    pod: Raw = {"nodeSelector": {wanted.gpu_label: gpu_type}}
+    if wanted.release is Release.V2_0:
+        return {"targetJobs": [{"name": JOB}], **pod}
+    if wanted.release is Release.V2_1:
+        return {"targetJobs": [{"name": JOB}], "spec": pod}
+    job = {"name": JOB, "template": {"spec": {"template": {"spec": pod}}}}
+    return {"manager": MANAGER, "trainingRuntimeSpec": {"template": {"spec": {"replicatedJobs": [job]}}}}

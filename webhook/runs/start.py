@@ -1,0 +1,168 @@
+"""What ``init`` writes: a claim, a TrainingRuntime and a TrainJob that come back, for a framework and so many nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+from msgspec import Struct
+
+from webhook.model.cluster import StorageClass
+from webhook.model.names import ANCESTOR_LABEL, API_VERSION, CHECKPOINT_SIZE, JOBSET_NAME_LABEL, TRAINER_STEP
+from webhook.model.policy import CheckpointSize, Policy
+from webhook.model.release import Release
+from webhook.model.size import parse_bytes, parse_count
+from webhook.runs.starters import STARTERS, Starter
+from webhook.storage import provisioner_reach
+
+Raw = dict[str, Any]
+_GI: Final = 2**30
+MOUNT: Final = "/mnt/ckpt"
+_SINCE_2_2: Final = frozenset(("jax", "xgboost"))
+
+
+class Plan(Struct, frozen=True):
+    """What was asked for. ``size`` is that of one checkpoint, in bytes; ``shared``: the class serves many nodes."""
+
+    starter: Starter
+    name: str = "train"
+    namespace: str | None = None
+    nodes: int = 1
+    size: int = 80 * _GI
+    keep: int = 3
+    every: int = 500
+    storage_class: str = ""
+    shared: bool = True
+    release: Release = Release.V2_3
+    image: str | None = None
+    gpus: int = 1
+
+
+def starter_of(framework: str) -> Starter | None:
+    """By id."""
+    return next((starter for starter in STARTERS if starter.id == framework), None)
+
+
+def checkpoint_bytes(params: str, table: Iterable[CheckpointSize]) -> int | None:
+    """The size of one checkpoint of a model, by the policy's table; beyond it in proportion. None: no number."""
+    count = parse_count(params)
+    rows = sorted((parse_count(row.up_to_params) or 0, parse_bytes(row.size) or 0) for row in table)
+    if not count or not rows:
+        return None
+    for up_to, size in rows:
+        if count <= up_to:
+            return size
+    return rows[-1][1] * count // rows[-1][0]
+
+
+def choose_class(classes: Iterable[StorageClass], nodes: int, policy: Policy) -> tuple[StorageClass, bool] | None:
+    """The class to take, and whether many nodes can mount its volumes; None where none is fit.
+
+    Many nodes need one that serves many; one node alone is better off with such a one too, since the pod may come back
+    on another node sooner. Of several the cluster's default goes first, then the first by name.
+    """
+    order = {"many-nodes": 0, "one-node": 1}
+    fit: list[tuple[int, bool, str, StorageClass]] = []
+    for one in classes:
+        reach = provisioner_reach(one.provisioner, policy) or ""
+        if reach in order and (nodes == 1 or reach == "many-nodes"):
+            fit.append((order[reach], not one.default, one.name, one))
+    if not fit:
+        return None
+    best = min(fit, key=lambda entry: entry[:3])
+    return best[3], best[0] == 0
+
+
+def objects(plan: Plan) -> list[Raw]:
+    """The three, in the order to apply them."""
+    return [_claim(plan), _runtime(plan), _trainjob(plan)]
+
+
+def claim_size(plan: Plan) -> str:
+    """One checkpoint more than is kept, in whole Gi."""
+    return f"{-(-plan.size * (plan.keep + 1) // _GI)}Gi"
+
+
+def _claim(plan: Plan) -> Raw:
+    spec: Raw = {
+        "accessModes": ["ReadWriteMany" if plan.shared else "ReadWriteOnce"],
+        "storageClassName": plan.storage_class,
+        "resources": {"requests": {"storage": claim_size(plan)}},
+    }
+    return {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": _metadata(plan, "-ckpt"), "spec": spec}
+
+
+def _runtime(plan: Plan) -> Raw:
+    field = f"metadata.labels['{JOBSET_NAME_LABEL}']"
+    container: Raw = {
+        "name": "node",
+        "image": plan.image or plan.starter.image,
+        "env": [
+            {"name": "TRAINJOB_NAME", "valueFrom": {"fieldRef": {"fieldPath": field}}},
+            {"name": "CKPT_DIR", "value": f"{MOUNT}/$(TRAINJOB_NAME)"},
+        ],
+        "volumeMounts": [{"name": "ckpt", "mountPath": MOUNT}],
+    }
+    pod: Raw = {
+        "terminationGracePeriodSeconds": 60,
+        "volumes": [{"name": "ckpt", "persistentVolumeClaim": {"claimName": f"{plan.name}-ckpt"}}],
+        "containers": [container],
+    }
+    job: Raw = {
+        "name": "node",
+        "template": {
+            "metadata": {"labels": {ANCESTOR_LABEL: TRAINER_STEP}},
+            "spec": {"backoffLimit": 0, "template": {"spec": pod}},
+        },
+    }
+    policy: Raw = {"numNodes": plan.nodes}
+    framework = plan.starter.policy
+    if framework is not None and (framework not in _SINCE_2_2 or plan.release.at_least(Release.V2_2)):
+        policy[framework] = {}
+    metadata = _metadata(plan, "")
+    metadata["labels"] = {"trainer.kubeflow.org/framework": framework or "plain"}
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "TrainingRuntime",
+        "metadata": metadata,
+        "spec": {
+            "mlPolicy": policy,
+            "template": {"spec": {"failurePolicy": {"maxRestarts": 3}, "replicatedJobs": [job]}},
+        },
+    }
+
+
+def _trainjob(plan: Plan) -> Raw:
+    metadata = _metadata(plan, "-1")
+    metadata["annotations"] = {CHECKPOINT_SIZE: _quantity(plan.size)}
+    trainer: Raw = {"numNodes": plan.nodes, "command": ["bash", "-ec"], "args": [program(plan)]}
+    if plan.gpus:
+        amount = {"nvidia.com/gpu": plan.gpus}
+        trainer["resourcesPerNode"] = {"requests": amount, "limits": amount}
+    reference = {"apiGroup": "trainer.kubeflow.org", "kind": "TrainingRuntime", "name": plan.name}
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "TrainJob",
+        "metadata": metadata,
+        "spec": {"runtimeRef": reference, "trainer": trainer},
+    }
+
+
+def program(plan: Plan) -> str:
+    """The shell text: files by here-document, then the launcher in the shell's place, so that it hears SIGTERM."""
+    values = {"every": plan.every, "keep": plan.keep, "directory": f"{MOUNT}/{plan.name}-1"}
+    text = ""
+    for path, content in plan.starter.files:
+        text += f"cat > {path} <<'EOF'\n{content % values}EOF\n"
+    return text + plan.starter.launch % values + "\n"
+
+
+def _metadata(plan: Plan, suffix: str) -> Raw:
+    metadata: Raw = {"name": plan.name + suffix}
+    if plan.namespace:
+        metadata["namespace"] = plan.namespace
+    return metadata
+
+
+def _quantity(size: int) -> str:
+    return f"{size // _GI}Gi" if size % _GI == 0 else f"{-(-size // 2**20)}Mi"
