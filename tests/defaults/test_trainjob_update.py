@@ -257,11 +257,23 @@ class TestRecovery:
 
     @pytest.mark.parametrize("release", OLDER)
     def test_variables_where_the_field_is_mutable(self, release: Release) -> None:
-        before, lost = self.stripped(release, suspend=False)
+        run = trainjob()
+        before = dict(fill(run, runtime(job(pod=mounting())), claim("mine"), volume(), release=release).object)
+        lost = copy.deepcopy(before)
+        lost["spec"]["trainer"] = {}
         done = back(copy.deepcopy(lost), lost, release)
-        assert done.object["spec"]["trainer"] == before["spec"]["trainer"]
-        assert release.override_field not in done.object["spec"]
+        assert done.object["spec"] == before["spec"]
         assert done.applied == ("recover",)
+
+    @pytest.mark.parametrize("release", OLDER)
+    def test_no_variables_without_the_volume_that_they_name(self, release: Release) -> None:
+        """The directory would be new to the run and on no volume, and so be denied."""
+        _, lost = self.stripped(release, suspend=False)
+        done = back(copy.deepcopy(lost), lost, release)
+        assert done.patch == ()
+        (finding,) = done.findings
+        assert (finding.rule, finding.severity.value) == ("wedging-update", "warn")
+        assert '{"spec":{"suspend":true}}' in finding.fix
 
     @pytest.mark.parametrize("release", OLDER)
     def test_all_where_the_run_is_suspended(self, release: Release) -> None:
@@ -289,11 +301,11 @@ class TestRecovery:
         _, lost = self.stripped(release, suspend=True)
         new = copy.deepcopy(lost)
         new["spec"]["suspend"] = False
-        assert release.override_field not in back(new, lost, release).object["spec"]
+        assert back(new, lost, release).patch == ()
 
     @pytest.mark.parametrize("release", NEWER)
     def test_a_whole_trainer_that_we_made(self, release: Release) -> None:
-        before, lost = self.stripped(release, suspend=False, trainer=None)
+        before, lost = self.stripped(release, suspend=True, trainer=None)
         assert "trainer" not in lost["spec"]
         assert back(copy.deepcopy(lost), lost, release).object["spec"]["trainer"] == before["spec"]["trainer"]
 

@@ -13,10 +13,13 @@ from typing import Final
 from webhook.model.default import Context, Default
 from webhook.model.draft import Draft
 from webhook.model.entries import find, mounted_elsewhere, place, pods_of
+from webhook.model.finding import Judged, Origin, Severity
 from webhook.model.injected import Added
 from webhook.model.release import Release
 
 ENV: Final = ("spec", "trainer", "env")
+SUSPEND: Final = ("spec", "suspend")
+RULE: Final = "wedging-update"
 
 
 def apply(draft: Draft, context: Context) -> bool:
@@ -25,12 +28,16 @@ def apply(draft: Draft, context: Context) -> bool:
     if added is None or context.request.old is None:
         return False
     old = Draft(context.request.old)
-    changed = False
-    if added.env and _trainer_may_change(old, context.release):
-        changed = _env(draft, added)
-    if added.volumes and added.targets and _overrides_may_change(draft, old, context.release):
-        changed = _volumes(draft, context.release, added) or changed
-    return changed
+    volumes = _volumes_wanted(draft, context.release, added)
+    if volumes:
+        # Variables that name a directory on a volume that does not come with them would be worse than none.
+        if not _overrides_may_change(draft, old, context.release):
+            _warn(draft, context)
+            return False
+        if not place(draft, context.release, added.targets, added.volumes, added.mounts):
+            return False
+    variables = bool(added.env) and _trainer_may_change(old, context.release) and _env(draft, added)
+    return volumes or variables
 
 
 def _trainer_may_change(old: Draft, release: Release) -> bool:
@@ -40,9 +47,9 @@ def _trainer_may_change(old: Draft, release: Release) -> bool:
 
 def _overrides_may_change(draft: Draft, old: Draft, release: Release) -> bool:
     """Only while the run is suspended (2.2 and later: before or after the UPDATE) and no pod of it is active."""
-    suspended = draft.get(("spec", "suspend")) is True
+    suspended = draft.get(SUSPEND) is True
     if release.at_least(Release.V2_2):
-        suspended = suspended or old.get(("spec", "suspend")) is True
+        suspended = suspended or old.get(SUSPEND) is True
     return suspended and not any(job.get("active") for job in draft.get(("status", "jobsStatus")) or ())
 
 
@@ -59,22 +66,41 @@ def _env(draft: Draft, added: Added) -> bool:
     return changed
 
 
-def _volumes(draft: Draft, release: Release, added: Added) -> bool:
-    field = release.override_field
-    spec = draft.get(("spec",)) or {}
+def _volumes_wanted(draft: Draft, release: Release, added: Added) -> bool:
+    """Whether volumes were lost, and the user has not mounted others in their place."""
+    spec, field = draft.get(("spec",)) or {}, release.override_field
     present: set[tuple[str, str]] = set()
     for pod in pods_of(spec, field):
         for job in pod.jobs:
             present.update((job, volume.get("name") or "") for volume in pod.raw.get("volumes") or ())
-    wanted = {(job, volume["name"]) for job in added.targets for volume in added.volumes}
-    if wanted <= present:
+    if {(job, volume["name"]) for job in added.targets for volume in added.volumes} <= present:
         return False
-    for job, target in added.targets.items():
-        for container in target.containers:
-            for mount in added.mounts:
-                if mounted_elsewhere(spec, field, (job,), container, mount):
-                    return False
-    return place(draft, release, added.targets, added.volumes, added.mounts)
+    return not any(
+        mounted_elsewhere(spec, field, (job,), container, mount)
+        for job, target in added.targets.items()
+        for container in target.containers
+        for mount in added.mounts
+    )
+
+
+def _warn(draft: Draft, context: Context) -> None:
+    """2.0 and 2.1 refuse the volume in the UPDATE that resumes, and without it the JobSet stays suspended."""
+    if draft.get(SUSPEND) is True or context.policy.rules.get(RULE) in ("off", "audit"):
+        return
+    request = context.request
+    field = f"spec.{context.release.override_field}"
+    suspend = f"kubectl patch trainjob {request.name} -n {request.namespace or 'default'} --type merge -p"
+    context.findings.append(
+        Judged(
+            RULE,
+            Severity.WARN,
+            Origin(f"{request.kind}/{request.name}", field, field),
+            "the checkpoint volume was lost and comes back only while the run is suspended",
+            "JobSet refuses pods without the volume that it has, so the run does not resume and cannot be suspended",
+            f'{suspend} \'{{"spec":{{"suspend":true}}}}\'\n{suspend} \'{{"spec":{{"suspend":false}}}}\'',
+            subject="template",
+        )
+    )
 
 
 DEFAULT: Final = Default("recover", apply)
