@@ -8,19 +8,60 @@ from __future__ import annotations
 
 from typing import Final
 
+from webhook.frameworks.accelerate import FRAMEWORK as ACCELERATE
+from webhook.frameworks.axolotl import FRAMEWORK as AXOLOTL
+from webhook.frameworks.dcp import FRAMEWORK as DCP
+from webhook.frameworks.deepspeed import FRAMEWORK as DEEPSPEED
 from webhook.frameworks.framework import Framework, Setting, Use
 from webhook.frameworks.hf_trainer import FRAMEWORK as HF_TRAINER
+from webhook.frameworks.lightning import FRAMEWORK as LIGHTNING
+from webhook.frameworks.llamafactory import FRAMEWORK as LLAMAFACTORY
+from webhook.frameworks.megatron import FRAMEWORK as MEGATRON
+from webhook.frameworks.orbax import FRAMEWORK as ORBAX
+from webhook.frameworks.pytorch import FRAMEWORK as PYTORCH
+from webhook.frameworks.torchtune import FRAMEWORK as TORCHTUNE
+from webhook.frameworks.training_hub import FRAMEWORK as TRAINING_HUB
+from webhook.frameworks.verl import FRAMEWORK as VERL
+from webhook.frameworks.xgboost import FRAMEWORK as XGBOOST
 from webhook.script import Script
 
-FRAMEWORKS: Final[tuple[Framework, ...]] = (HF_TRAINER,)
+FRAMEWORKS: Final[tuple[Framework, ...]] = (
+    HF_TRAINER,
+    LLAMAFACTORY,
+    TRAINING_HUB,
+    MEGATRON,
+    DEEPSPEED,
+    DCP,
+    PYTORCH,
+    LIGHTNING,
+    ACCELERATE,
+    TORCHTUNE,
+    AXOLOTL,
+    VERL,
+    ORBAX,
+    XGBOOST,
+)
 
-__all__ = ["FRAMEWORKS", "Framework", "Setting", "Use", "find_uses"]
+__all__ = ["FRAMEWORKS", "Framework", "Setting", "Use", "find_calls", "find_uses"]
 
 
 def find_uses(script: Script) -> tuple[Use, ...]:
-    """Every use of a framework in the script, in the order of the table; found once for each script."""
-    found = script.memo.get("uses")
+    """Every use of a framework with settings of its own in the script, in the order of the table; found once."""
+    return _find(script)[0]
+
+
+def find_calls(script: Script) -> tuple[Use, ...]:
+    """The same for those that a loop of the program's own calls: plain PyTorch, DeepSpeed and the like."""
+    return _find(script)[1]
+
+
+def _find(script: Script) -> tuple[tuple[Use, ...], tuple[Use, ...]]:
+    found: tuple[tuple[Use, ...], tuple[Use, ...]] | None = script.memo.get("uses")
     if found is None:
-        found = tuple(use for framework in FRAMEWORKS for use in framework.uses(script))
+        every = [use for framework in FRAMEWORKS for use in framework.uses(script)]
+        found = (
+            tuple(use for use in every if not use.framework.by_hand),
+            tuple(use for use in every if use.framework.by_hand),
+        )
         script.memo["uses"] = found
     return found

@@ -21,6 +21,7 @@ class Framework(Struct, frozen=True):
     ``uses`` finds it in a script. ``resumes_if_any``: asked to resume where there is no checkpoint, it starts afresh
     (False: it fails). ``resumes_by_itself``: it resumes without being asked. ``flushes``: it saves on SIGTERM by
     itself. ``loads_directory``: what it resumes from is the directory of checkpoints, not one of them.
+    ``by_hand``: it has no settings; the program's own loop calls it, and its uses are found by ``find_calls``.
     ``guards_ranks``: several processes may call its save. ``keep_fix``, ``resume_fix`` and ``every_fix`` are the text
     that sets the number of copies, the resume and the interval, as the user writes it.
     """
@@ -39,6 +40,7 @@ class Framework(Struct, frozen=True):
     resumes_by_itself: bool = False
     flushes: bool = False
     loads_directory: bool = False
+    by_hand: bool = False
     guards_ranks: bool = True
     keep_fix: str = ""
     resume_fix: str = ""
@@ -64,9 +66,9 @@ class Use(Struct):
     A setting is None where this framework has none of the kind. Its value is ``UNKNOWN`` where it is given from
     somewhere that nobody sees; ``partial`` says that this holds for all that are not given. ``keep``: how many copies
     stay (None: all). ``every``: steps between two saves. ``saves``: False where nothing is saved before the end.
-    ``overwrite``: True where an earlier run's checkpoints are thrown away. ``loads``: False where the optimizer is saved
-    and not read back. ``fixed``: True where what is saved loads at the same number of processes only. ``gathers``: True
-    where the sharded state is gathered in one process for every save. ``flushes``: True where it saves on SIGTERM.
+    ``overwrite``: True where an earlier run's checkpoints are thrown away. ``loads``: False where the optimizer is
+    saved and not read back. ``fixed``: True where what is saved loads at the same number of processes only.
+    ``flushes``: True where it saves on SIGTERM.
     ``until``: the steps of the whole run. ``resume``: what the run is told to resume from (None: nothing).
     ``full``: False where a checkpoint lacks the optimizer. ``python`` is the text that uses it.
     ``call`` is the call that holds the settings, ``invocation`` the command line that does. ``resume_fix`` replaces the
@@ -90,7 +92,6 @@ class Use(Struct):
     overwrite: Setting | None = None
     loads: Setting | None = None
     fixed: Setting | None = None
-    gathers: Setting | None = None
     flushes: Setting | None = None
 
 

@@ -256,7 +256,7 @@ class _Reader:
             self._shell(name, words, places, env, command, depth)
         elif name in ("torchrun", "torch.distributed.run", "torch.distributed.launch"):
             self._launch("torchrun", words, raws, places, env, command, depth, launchers)
-        elif (name == "accelerate" and words[1:2] == ["launch"]) or name == "accelerate-launch":
+        elif (name == "accelerate" and list(words[1:2]) == ["launch"]) or name == "accelerate-launch":
             skip = 1 if name == "accelerate" else 0
             self._launch("accelerate", words[skip:], raws[skip:], places[skip:], env, command, depth, launchers)
         elif name == "deepspeed":
