@@ -1,4 +1,4 @@
-"""``python -m bench [serve] [start] [core] [cli] [files] [idle] [--rounds N] [--requests N]``.
+"""``python -m bench [serve] [start] [core] [cli] [files] [cache] [idle] [--rounds N] [--requests N]``.
 
 Every figure is a ratio of two things that were measured in the same run, in turns; it is the median of the rounds and
 stands beside its goal. Nothing here fails a build: a machine with other work on it measures that work too.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import sys
 
+from bench.cache import measure_cache
 from bench.measure import Row, table
 from bench.offline import measure_cli, measure_core, measure_files
 from bench.serving import measure_idle, measure_serving, measure_start
@@ -19,6 +20,7 @@ SECTIONS = {
     "core": measure_core,
     "cli": measure_cli,
     "files": measure_files,
+    "cache": measure_cache,
     "idle": measure_idle,
 }
 
