@@ -1,13 +1,12 @@
 """From the effective pods to programs, and from what rules say of them to findings; what was worked out is kept.
 
-A program is known by the SHA-256 of its texts, the values of the variables that they mention, and its launch. What
-rules said of it is kept for ``KEPT`` programs; the parsed text itself for the few that were read last.
+A program is known by its texts (long ones by their SHA-256), the values of the variables that they mention, and its
+launch. What rules said of it is kept for ``KEPT`` programs; the parsed text itself for the few that were read last.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from hashlib import sha256
 from typing import Any, Final
 
 from webhook.model.finding import Finding, Origin
@@ -24,7 +23,9 @@ _READ: Final = sources.Bounded(4)
 _REMARKS: Final = sources.Bounded(KEPT)
 """(digest, values, launch) -> {rule: remarks}"""
 _DIGESTS: Final = sources.Bounded(2**20)
-"""texts -> digest: those of a runtime are the same objects each time, so that they are found without being read"""
+"""long texts -> digest: those of a runtime are the same objects each time, so they are found without being read"""
+_SHORT: Final = 4096
+"""Characters of all texts of a program that is its own key: hashlib is dear to import, and a string keeps its hash."""
 _MENTIONED: Final = sources.Bounded(KEPT)
 """digest -> the names that the texts mention as variables"""
 
@@ -64,11 +65,7 @@ def _program(
     environment: Environment,
     launch_of: LaunchOf,
 ) -> Program:
-    texts = (*command, None, *args)
-    digest = _DIGESTS.get(texts)
-    if digest is None:
-        digest = _digest(command, args)
-        _DIGESTS.put(texts, digest, sum(map(len, (*command, *args))))
+    digest = _key(command, args)
     mentioned = _MENTIONED.get(digest)
     if mentioned is None:
         mentioned = _mentions((*command, *args))
@@ -104,8 +101,22 @@ def _program(
     return Program(job, container, remarks, read)
 
 
+def _key(command: Sequence[Any], args: Sequence[Any]) -> Any:
+    texts = (*command, None, *args)
+    length = sum(map(len, command)) + sum(map(len, args))
+    if length <= _SHORT:
+        return texts
+    digest = _DIGESTS.get(texts)
+    if digest is None:
+        digest = _digest(command, args)
+        _DIGESTS.put(texts, digest, length)
+    return digest
+
+
 def _digest(command: Sequence[Any], args: Sequence[Any]) -> bytes:
     """Items too long to be read count by their length and ends: a hostile one costs nothing."""
+    from hashlib import sha256
+
     known = sha256()
     for mark, items in ((b"c", command), (b"a", args)):
         for item in items:

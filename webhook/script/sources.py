@@ -1,8 +1,7 @@
-"""Python texts that were parsed before: a bounded store by SHA-256, since parsing is what reading costs."""
+"""Python texts that were parsed before: a bounded store by text, since parsing is what reading costs."""
 
 from __future__ import annotations
 
-from hashlib import sha256
 from typing import Any, Final
 
 from webhook.script.python import LONGEST, Source
@@ -60,14 +59,13 @@ def python_source(text: str) -> Source:
     """The parsed text. Raises ``NotRead``; that a text is not read is remembered too."""
     if len(text) > LONGEST:
         raise NotRead(f"it is longer than {LONGEST // 1024} KiB")
-    key = sha256(text.encode("utf-8", "surrogatepass")).digest()
-    found = _SOURCES.get(key)
+    found = _SOURCES.get(text)
     if found is None:
         try:
             found = Source(text)
         except NotRead as reason:
             found = str(reason)
-        _SOURCES.put(key, found, len(text) + 64)
+        _SOURCES.put(text, found, len(text) + 64)
     if isinstance(found, str):
         raise NotRead(found)
     return found  # type: ignore[no-any-return]
