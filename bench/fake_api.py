@@ -150,6 +150,8 @@ class Api:
         try:
             while True:
                 await response.write(await queue.get())
+        except ConnectionError:
+            return response
         finally:
             if queue in self.watches:
                 self.watches.remove(queue)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import ssl
 import urllib.request
 from collections.abc import Mapping
@@ -10,6 +11,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
+import pytest
 import yaml
 
 from tests.e2e.controlplane import build
@@ -65,6 +67,21 @@ class BareControlPlane(ControlPlane):
         child = self._processes["kube-apiserver"]._child
         assert child is not None
         child.send_signal(number)
+
+
+def bare_plane() -> BareControlPlane:
+    """A plane that is not started yet. Skips the test where it cannot be built."""
+    try:
+        build.ensure(build.kubernetes())
+        for release in RELEASES.values():
+            build.ensure(build.trainer(release))
+        if not os.environ.get("KUBEBUILDER_ASSETS"):
+            build.ensure(build.etcd())
+    except build.GoMissingError as missing:
+        if os.environ.get("CI") == "true":
+            pytest.fail(str(missing))
+        pytest.skip(str(missing))
+    return BareControlPlane(RELEASES["2.3.0"])
 
 
 class Answer:

@@ -6,7 +6,6 @@ Each test that breaks something has an API server of its own; nothing else runs 
 from __future__ import annotations
 
 import json
-import os
 import signal
 import time
 from collections.abc import Iterator
@@ -19,6 +18,7 @@ from tests.e2e.bare import (
     RBAC,
     BareControlPlane,
     OwnGuard,
+    bare_plane,
     claim,
     namespace,
     on_claim,
@@ -26,30 +26,15 @@ from tests.e2e.bare import (
     shared_class,
     trainjob,
 )
-from tests.e2e.controlplane import build
 from tests.e2e.controlplane.controlplane import GUARD
 from tests.e2e.controlplane.processes import wait_until
 from tests.e2e.controlplane.releases import RELEASES
 
 
-def _plane() -> BareControlPlane:
-    try:
-        build.ensure(build.kubernetes())
-        for release in RELEASES.values():
-            build.ensure(build.trainer(release))
-        if not os.environ.get("KUBEBUILDER_ASSETS"):
-            build.ensure(build.etcd())
-    except build.GoMissingError as missing:
-        if os.environ.get("CI") == "true":
-            pytest.fail(str(missing))
-        pytest.skip(str(missing))
-    return BareControlPlane(RELEASES["2.3.0"])
-
-
 @pytest.fixture(scope="module")
 def plane() -> Iterator[BareControlPlane]:
     """An API server with the CRDs of Trainer 2.3, a namespace ``team`` and all that the job in it needs."""
-    plane = _plane()
+    plane = bare_plane()
     plane.start()
     plane.apply(
         namespace("team"),
@@ -306,7 +291,7 @@ def test_an_api_server_that_hangs(plane: BareControlPlane, guard: OwnGuard) -> N
 
 
 def test_trainer_comes_later_changes_and_goes(plane: BareControlPlane) -> None:
-    own = _plane()
+    own = bare_plane()
     own.start(None)
     guard = OwnGuard(own)
     try:
