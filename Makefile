@@ -6,7 +6,7 @@ STAMP := $(VENV)/.stamp
 # Two cores are what CI has; xdist spreads the slow tests over what is there.
 JOBS ?= auto
 
-.PHONY: setup demo check unit e2e test golden docs bench cluster controlplane lock clean
+.PHONY: setup demo check unit e2e e2e-nodes deploy-tools test golden docs bench cluster controlplane lock clean
 
 setup: $(STAMP)
 
@@ -29,7 +29,7 @@ check: $(STAMP)
 	$(MAKE) unit
 
 unit: $(STAMP)
-	$(BIN)/python -m pytest -n $(JOBS) --ignore tests/e2e
+	$(BIN)/python -m pytest -n $(JOBS) --ignore tests/e2e --ignore tests/e2e_nodes
 
 golden: $(STAMP)
 	UPDATE_GOLDEN=1 $(BIN)/python -m pytest tests/rules tests/cli/test_readme.py
@@ -44,6 +44,15 @@ e2e: controlplane
 	$(BIN)/python -m pytest -n 2 tests/e2e
 
 test: check e2e
+
+# kustomize, Helm and promtool, built once into the cache.
+deploy-tools: $(STAMP)
+	$(BIN)/python -m tests.deploy.tools
+
+# The manifests, rendered and checked; then on a cluster whose nodes run pods: E2E_KUBECONFIG, else two nodes made here.
+# Without either it says so and skips. E2E_MINUTES: of load for each figure (2).
+e2e-nodes: $(STAMP)
+	$(BIN)/python -m tests.e2e_nodes
 
 cluster: controlplane
 	$(BIN)/python -m tests.e2e.controlplane playground
