@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from webhook.defaults import default
 from webhook.effective import build_trainer_pods, environment_of, find_checkpoints, launches_of
+from webhook.frameworks import directory_of
 from webhook.model.cluster import ClusterView, Gap, Runtime
 from webhook.model.finding import Finding, Judged, Origin, Severity
 from webhook.model.names import KINDS, MODE, MULTIKUEUE, REQUIRE
@@ -19,12 +20,12 @@ from webhook.model.policy import Policy
 from webhook.model.release import Release, infer_release
 from webhook.model.request import MalformedObject, Request
 from webhook.model.rule import Rule
-from webhook.model.script import Program
+from webhook.model.script import Program, Written
 from webhook.model.shape import check_shape
 from webhook.model.subject import Subject
 from webhook.model.verdict import Decision, Defaulted, Facts
 from webhook.rules import RULES
-from webhook.script import find_programs
+from webhook.script import find_directory, find_programs
 from webhook.storage import classify
 
 EXEMPT: Final = "exempt"
@@ -174,7 +175,12 @@ def build_subject(request: Request, cluster: ClusterView, policy: Policy, releas
             made = template(str(mount.get("name"))) if template is not None and mount is not None else None
             return classify(volume, mount, made, request.namespace, cluster, policy, claims_elsewhere, run)
 
-        checkpoints = find_checkpoints(effective, policy.directory.variables, classify_here)
+        environment = environment_of(effective)
+
+        def written_by(job: EffectiveJob, container: Raw) -> tuple[Written, Origin] | None:
+            return find_directory(job, container, environment, directory_of)
+
+        checkpoints = find_checkpoints(effective, policy.directory.variables, classify_here, written_by)
 
     found: list[tuple[Program, ...]] = []
 

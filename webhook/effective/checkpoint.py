@@ -27,9 +27,12 @@ from webhook.model.pod import (
     Storage,
     StorageKind,
 )
+from webhook.model.script import Written
 
 Classify = Callable[[EffectiveJob, Raw, Raw | None, Raw | None], Storage]
 """(job, container, mount, volume) -> what the volume is worth."""
+WrittenBy = Callable[[EffectiveJob, Raw], tuple[Written, Origin] | None]
+"""(job, container) -> the directory that the container's program writes to, and where the user wrote that."""
 
 _NONE: Final = Storage(StorageKind.NONE, "no checkpoint directory is declared")
 _UNRESOLVED: Final = Storage(StorageKind.UNKNOWN, "the checkpoint directory is not known before the pod runs")
@@ -42,11 +45,14 @@ _INFERRED: Final = DirectoryStatus.INFERRED
 _UNEXPANDED: Final = DirectoryStatus.UNEXPANDED
 
 
-def find_checkpoints(effective: EffectiveSet, variables: Sequence[str], classify: Classify) -> tuple[Checkpoint, ...]:
+def find_checkpoints(
+    effective: EffectiveSet, variables: Sequence[str], classify: Classify, written_by: WrittenBy | None = None
+) -> tuple[Checkpoint, ...]:
     """The checkpoint directory of every training container, sidecars that mount it after it.
 
     ``variables`` are the names that declare one, first match wins. A volume that JobSet makes from a claim template has
-    a mount and no volume. ``classify`` is asked once for each directory that is known.
+    a mount and no volume. ``classify`` is asked once for each directory that is known. ``written_by`` reads the program
+    where neither a variable nor a flag says anything.
     """
     found: list[Checkpoint] = []
     declares: Checkpoint | None = None
@@ -54,7 +60,7 @@ def find_checkpoints(effective: EffectiveSet, variables: Sequence[str], classify
     for job in effective.jobs:
         if job.trains:
             for container in job.training_containers():
-                checkpoint = _checkpoint(effective, job, container, variables, classify)
+                checkpoint = _checkpoint(effective, job, container, variables, classify, written_by)
                 found.append(checkpoint)
                 if checkpoint.status is DirectoryStatus.NONE:
                     silent = True
@@ -74,7 +80,12 @@ def find_checkpoints(effective: EffectiveSet, variables: Sequence[str], classify
 
 
 def _checkpoint(
-    effective: EffectiveSet, job: EffectiveJob, container: Raw, variables: Sequence[str], classify: Classify
+    effective: EffectiveSet,
+    job: EffectiveJob,
+    container: Raw,
+    variables: Sequence[str],
+    classify: Classify,
+    written_by: WrittenBy | None,
 ) -> Checkpoint:
     env = container.get("env") or ()
     declared: Raw | None = None
@@ -85,7 +96,7 @@ def _checkpoint(
         if declared is not None:
             break
     if declared is None:
-        return _inferred(effective, job, container, variables, classify)
+        return _inferred(effective, job, container, variables, classify, written_by)
     written = declared.get("value")
     if written and "$" not in written:
         value = Value(written)
@@ -130,9 +141,17 @@ def _checkpoint(
 
 
 def _inferred(
-    effective: EffectiveSet, job: EffectiveJob, container: Raw, variables: Sequence[str], classify: Classify
+    effective: EffectiveSet,
+    job: EffectiveJob,
+    container: Raw,
+    variables: Sequence[str],
+    classify: Classify,
+    written_by: WrittenBy | None,
 ) -> Checkpoint:
-    """The directory that a flag names. Without one, ``envFrom`` may still define the variable: it is unresolved."""
+    """The directory that a flag or the program names.
+
+    Without one, ``envFrom`` may still define the variable: it is unresolved.
+    """
     for field in ("args", "command"):
         words = container.get(field) or ()
         flag = find_flag(words)
@@ -144,31 +163,12 @@ def _inferred(
         if value.unknown or value.missing or "://" in value.text:
             continue
         origin = _word_origin(job, container, field, words[flag.index])
-        directory = absolute(value.text, container)
-        if directory is None:
-            return Checkpoint(job, container, _INFERRED, _RELATIVE, None, flag.value, None, flag.name, origin)
-        mount = mount_under(container, directory)
-        volume = None if mount is None else job.volume(mount.get("name") or "")
-        per_pod, sub_path = value.per_pod, None
-        if mount is not None and mount.get("subPathExpr"):
-            per_pod, sub_path = _with_sub_path(per_pod, mount, effective, job, container)
-        storage = classify(job, container, mount, volume)
-        return Checkpoint(
-            job,
-            container,
-            _INFERRED,
-            storage,
-            directory,
-            flag.value,
-            None,
-            flag.name,
-            origin,
-            per_pod,
-            (),
-            mount,
-            volume,
-            sub_path,
-        )
+        return _named(effective, job, container, flag.value, value, flag.name, origin, classify)
+    told = None if written_by is None else written_by(job, container)
+    if told is not None:
+        written, origin = told
+        value = Value(written.directory)
+        return _named(effective, job, container, written.directory, value, written.name, origin, classify)
     for source in container.get("envFrom") or ():
         prefix = source.get("prefix") or ""
         for name in variables:
@@ -181,6 +181,44 @@ def _inferred(
                     origin=_env_from_origin(job, str(container.get("name") or "")),
                 )
     return Checkpoint(job, container, DirectoryStatus.NONE, _NONE)
+
+
+def _named(
+    effective: EffectiveSet,
+    job: EffectiveJob,
+    container: Raw,
+    written: str,
+    value: Value,
+    name: str,
+    origin: Origin,
+    classify: Classify,
+) -> Checkpoint:
+    """An inferred directory: what it amounts to is a warning at most."""
+    directory = absolute(value.text, container)
+    if directory is None:
+        return Checkpoint(job, container, _INFERRED, _RELATIVE, None, written, None, name, origin)
+    mount = mount_under(container, directory)
+    volume = None if mount is None else job.volume(mount.get("name") or "")
+    per_pod, sub_path = value.per_pod, None
+    if mount is not None and mount.get("subPathExpr"):
+        per_pod, sub_path = _with_sub_path(per_pod, mount, effective, job, container)
+    storage = classify(job, container, mount, volume)
+    return Checkpoint(
+        job,
+        container,
+        _INFERRED,
+        storage,
+        directory,
+        written,
+        None,
+        name,
+        origin,
+        per_pod,
+        (),
+        mount,
+        volume,
+        sub_path,
+    )
 
 
 def _elsewhere(declares: Checkpoint, silent: Checkpoint, effective: EffectiveSet, classify: Classify) -> Checkpoint:

@@ -23,7 +23,11 @@ from webhook.frameworks.torchtune import FRAMEWORK as TORCHTUNE
 from webhook.frameworks.training_hub import FRAMEWORK as TRAINING_HUB
 from webhook.frameworks.verl import FRAMEWORK as VERL
 from webhook.frameworks.xgboost import FRAMEWORK as XGBOOST
+from webhook.model.script import Written
 from webhook.script import Script
+from webhook.script.flow import in_loop
+from webhook.script.names import saves
+from webhook.script.values import head
 
 FRAMEWORKS: Final[tuple[Framework, ...]] = (
     HF_TRAINER,
@@ -42,7 +46,22 @@ FRAMEWORKS: Final[tuple[Framework, ...]] = (
     XGBOOST,
 )
 
-__all__ = ["FRAMEWORKS", "Framework", "Setting", "Use", "find_calls", "find_uses"]
+__all__ = ["FRAMEWORKS", "Framework", "Setting", "Use", "directory_of", "find_calls", "find_uses"]
+
+
+def directory_of(script: Script) -> Written | None:
+    """The directory that the program writes its checkpoints to, where its text names one whole."""
+    for use in find_uses(script):
+        setting = use.directory
+        if setting is None or not setting.given or (use.saves is not None and use.saves.value is False):
+            continue
+        if isinstance(setting.value, str) and setting.value.startswith("/"):
+            return Written(setting.value, setting.name, setting.place)
+    for save in saves(script):
+        directory = head(save.value).rpartition("/")[0]
+        if save.numbered and directory.startswith("/") and in_loop(save.python, save.call):
+            return Written(directory, save.function, save.python.at(save.call))
+    return None
 
 
 def find_uses(script: Script) -> tuple[Use, ...]:

@@ -22,6 +22,14 @@ class Place(Struct, frozen=True):
     line: int = 0
 
 
+class Written(Struct, frozen=True):
+    """A directory that a program writes its checkpoints to: its path, what names it (an argument), and where."""
+
+    directory: str
+    name: str
+    place: Place
+
+
 class Remark(Struct, frozen=True):
     """What a rule says of a program. Cached across decisions, so it holds nothing that depends on anything else.
 

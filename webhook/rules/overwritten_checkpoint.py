@@ -52,7 +52,12 @@ _WHOLE: Final = frozenset(
 def look(script: Script) -> Iterator[Remark]:
     if any(attr in python.source.by_attr for python in script.pythons for attr in _MOVES):
         return
-    read = [load.value for load in loads(script)]
+    read = [
+        load.python.value(origin, around)
+        for load in loads(script)
+        if load.path is not None
+        for origin, around in load.python.origins(load.path, load.call.around)
+    ]
     for save in saves(script):
         if save.function not in _WHOLE or not _is_fixed(save.value) or not in_loop(save.python, save.call):
             continue

@@ -4,7 +4,7 @@
 into findings, cached. ``Script`` is what a rule and a framework see.
 """
 
-from webhook.script.cache import find_programs, program_findings
+from webhook.script.cache import find_directory, find_programs, program_findings
 from webhook.script.program import Invocation, Script
 from webhook.script.python import Call, Python
 from webhook.script.values import UNKNOWN, Text, Unknown, Value
@@ -18,6 +18,7 @@ __all__ = [
     "Text",
     "Unknown",
     "Value",
+    "find_directory",
     "find_programs",
     "program_findings",
 ]

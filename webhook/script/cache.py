@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from webhook.model.finding import Finding, Origin
 from webhook.model.pod import EffectiveJob, EffectiveSet, Raw
-from webhook.model.script import Launch, Look, Place, Program
+from webhook.model.script import Launch, Look, Place, Program, Written
 from webhook.model.subject import Subject
 from webhook.script import sources
 from webhook.script.program import INITS, LAUNCHERS, LONGEST, SHELLS, TOOLS, WRAPPERS, Script, read_script
@@ -26,6 +26,8 @@ _DIGESTS: Final = sources.Bounded(2**20)
 """long texts -> digest: those of a runtime are the same objects each time, so they are found without being read"""
 _SHORT: Final = 4096
 """Characters of all texts of a program that is its own key: hashlib is dear to import, and a string keeps its hash."""
+_DIRECTORIES: Final = sources.Bounded(KEPT)
+"""(digest, values) -> (the directory that the program writes to,)"""
 _MENTIONED: Final = sources.Bounded(KEPT)
 """digest -> the names that the texts mention as variables"""
 
@@ -65,6 +67,46 @@ def _program(
     environment: Environment,
     launch_of: LaunchOf,
 ) -> Program:
+    digest, env = _known(job, container, command, args, environment)
+    launch = launch_of(job, container)
+    key = (digest, tuple(env.items()), launch)
+    remarks = _REMARKS.get(key)
+    if remarks is None:
+        remarks = {}
+        _REMARKS.put(key, remarks)
+
+    def read() -> Script:
+        script = _READ.get(key)
+        if script is None:
+            script = read_script(command, args, env, launch)
+            _READ.put(key, script)
+        return script  # type: ignore[no-any-return]
+
+    return Program(job, container, remarks, read)
+
+
+def find_directory(
+    job: EffectiveJob, container: Raw, environment: Environment, directory_of: Callable[[Script], Written | None]
+) -> tuple[Written, Origin] | None:
+    """The directory that a container's program writes its checkpoints to, as ``directory_of`` tells it; cached."""
+    command = container.get("command") or ()
+    args = container.get("args") or ()
+    if not (command or args) or not _is_legible((*command[:1], *args[:1])):
+        return None
+    digest, env = _known(job, container, command, args, environment)
+    key = (digest, tuple(env.items()))
+    found = _DIRECTORIES.get(key)
+    if found is None:
+        found = (directory_of(read_script(command, args, env, Launch())),)
+        _DIRECTORIES.put(key, found)
+    written = found[0]
+    return None if written is None else (written, origin_of(job, container, written.place))
+
+
+def _known(
+    job: EffectiveJob, container: Raw, command: Sequence[Any], args: Sequence[Any], environment: Environment
+) -> tuple[Any, dict[str, Value]]:
+    """What a program is known by: its texts (or their digest), and the variables that they mention, with values."""
     digest = _key(command, args)
     mentioned = _MENTIONED.get(digest)
     if mentioned is None:
@@ -84,21 +126,7 @@ def _program(
                 if whole is None:
                     whole = environment(job, container)
                 env[name] = _value_of(name, whole[name])
-    launch = launch_of(job, container)
-    key = (digest, tuple(env.items()), launch)
-    remarks = _REMARKS.get(key)
-    if remarks is None:
-        remarks = {}
-        _REMARKS.put(key, remarks)
-
-    def read() -> Script:
-        script = _READ.get(key)
-        if script is None:
-            script = read_script(command, args, env, launch)
-            _READ.put(key, script)
-        return script  # type: ignore[no-any-return]
-
-    return Program(job, container, remarks, read)
+    return digest, env
 
 
 def _key(command: Sequence[Any], args: Sequence[Any]) -> Any:
@@ -195,9 +223,9 @@ def origin_of(job: EffectiveJob, container: Raw, place: Place) -> Origin:
 
 def clear() -> None:
     """Forget everything (tests, measurements)."""
-    for store in (_DIGESTS, _READ, _REMARKS, _MENTIONED):
+    for store in (_DIGESTS, _READ, _REMARKS, _DIRECTORIES, _MENTIONED):
         store.clear()
     sources.clear()
 
 
-__all__ = ["UNKNOWN", "clear", "find_programs", "origin_of", "program_findings"]
+__all__ = ["UNKNOWN", "clear", "find_directory", "find_programs", "origin_of", "program_findings"]

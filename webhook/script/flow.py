@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from webhook.script.program import Invocation, Script
-from webhook.script.python import Call, Python
+from webhook.script.python import Around, Call, Python
 from webhook.script.shell import Command, Shell
 
 _OTHERS: Final = (
@@ -85,6 +85,14 @@ def in_loop(python: Python, call: Call, depth: int = 0) -> bool | None:
     if scope.kind == "lambda" or depth > 3:
         return None
     name = scope.node.name
+    known: dict[str, bool | None] = python.memo.setdefault("in_loop", {})
+    if name not in known:
+        known[name] = None  # a function that calls itself
+        known[name] = _called_in_loop(python, call, scope, name, depth)
+    return known[name]
+
+
+def _called_in_loop(python: Python, call: Call, scope: Around, name: str, depth: int) -> bool | None:
     callers = [one for one in python.source.by_attr.get(name, ()) if one.node is not call.node]
     method = any(around.kind == "class" for around in scope.outwards())
     if not callers:

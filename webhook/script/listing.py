@@ -13,6 +13,8 @@ from msgspec import Struct
 from webhook.script.python import Around, Call, Python
 from webhook.script.values import Text, Value, pieces
 
+MOST: Final = 200
+"""Places of one text that are looked at."""
 _LISTS: Final = frozenset(("glob.glob", "glob.iglob", "os.listdir", "os.scandir"))
 _METHODS: Final = frozenset(("glob", "rglob", "iterdir"))
 _TEXT_FUNCTIONS: Final = frozenset(
@@ -160,7 +162,7 @@ def picks(python: Python) -> list[Pick]:
         return found
     from webhook.script.python import _index
 
-    for node, around in python.source.picks:
+    for node, around in python.source.picks[:MOST]:
         index = _index(node.slice)
         if index in (0, -1):
             _taken(python, node, node.value, around, index == 0, found)

@@ -19,6 +19,8 @@ from webhook.script.values import UNKNOWN, Text, Unknown, Value, is_known, join,
 
 LONGEST: Final = 32768
 DEEPEST: Final = 200
+_MOST: Final = 1000
+"""Semicolons of one text: Python has next to none."""
 _FOLLOWED: Final = 16
 """Steps from a name to what it stands for."""
 
@@ -157,6 +159,8 @@ class Source:
     def __init__(self, text: str) -> None:
         if len(text) > LONGEST:
             raise NotRead(f"it is longer than {LONGEST // 1024} KiB")
+        if text.count(";") > _MOST:
+            raise NotRead("it has too many statements on a line to be read in time")
         self.text = text
         self.imports: dict[str, str] = {}
         """Local name -> dotted name."""

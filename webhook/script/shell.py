@@ -16,8 +16,13 @@ from webhook.script.heredoc import MARK, Document, lift
 from webhook.script.values import UNKNOWN, Text, Unknown, Value, is_known, join, shown, split_fields
 
 DEEPEST: Final = 200
-_BUDGET: Final = 1500
+_BUDGET: Final = 1200
 """Progress calls of the parser: three times what 32 KiB of dense and right shell take."""
+_FAULTY: Final = 80
+"""Those of them that may fall after a fault, which is where the parser begins to search."""
+_OPERATORS: Final = "()<>|&;`{}[]"
+_MOST: Final = 2500
+"""Operators of one text. The parser's time grows with the square of their number in texts that are no shell."""
 
 
 class NotRead(Exception):  # noqa: N818 - what happened, not an error of ours
@@ -127,9 +132,10 @@ def _load() -> Any:
     if _language is None:
         try:
             import tree_sitter
-            import tree_sitter_bash
 
-            _language = tree_sitter.Language(tree_sitter_bash.language())
+            from webhook.script.grammar import bash
+
+            _language = tree_sitter.Language(bash())
         except ImportError:
             _language = False
     return _language or None
@@ -146,13 +152,16 @@ def read_shell(text: str, place: Place, env: Mapping[str, Value], dialect: str, 
     import tree_sitter
 
     plain, documents = lift(text.replace("\r\n", "\n"))
+    if "\0" in plain or sum(map(plain.count, _OPERATORS)) > _MOST:
+        raise NotRead("its shell text is too dense to be parsed in time")
     data = plain.encode("utf-8", "replace")
-    calls = 0
+    calls = faulty = 0
 
-    def spent(_offset: int, _error: bool) -> bool:
-        nonlocal calls
+    def spent(_offset: int, error: bool) -> bool:
+        nonlocal calls, faulty
         calls += 1
-        return calls > _BUDGET
+        faulty += error
+        return calls > _BUDGET or faulty > _FAULTY
 
     parser = tree_sitter.Parser(language)
     try:

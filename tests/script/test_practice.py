@@ -1,0 +1,61 @@
+"""RunWhere's own snippets, where they are at hand: each is judged as it deserves."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from webhook.model.script import Launch, Remark
+from webhook.rules import RULES
+from webhook.script.program import read_script
+
+SEED = Path(__file__).parents[3] / "shared" / "seeds" / "002_e56bd3de86e972b1.txt"
+LAUNCH = Launch(directories=("/ckpts/durable",), fast=("/ckpts/fast",), mounts=("/ckpts",))
+
+
+def judged(program: str, launch: Launch = LAUNCH) -> dict[str, list[Remark]]:
+    """What the rules about programs say of a Python text that is the container's command."""
+    script = read_script(["python", "-c", program], (), {}, launch)
+    assert script.unread == ()
+    looks = {rule.id: sys.modules[rule.check.__module__] for rule in RULES if rule.reads_program}
+    found = {name: list(module.look(script)) for name, module in looks.items() if hasattr(module, "look")}
+    return {name: remarks for name, remarks in found.items() if remarks}
+
+
+def snippet(start: str, end: str) -> str:
+    """A snippet of the document, from the line that begins it to the line that ends it."""
+    if not SEED.is_file():
+        pytest.skip("the document is not at hand")
+    text = SEED.read_text()
+    begin = text.index(start)
+    return text[begin : text.index(end, begin)]
+
+
+def test_save_and_resume_by_number_is_right() -> None:
+    resume = snippet("import glob\nimport os\nimport torch", "\n做到这两件事后")
+    save = snippet("import torch\n\nCKPT_DIR", "\n启动时恢复")
+    assert judged(resume + "\n" + save).keys() <= {"unlimited-checkpoints", "optimizer-not-restored"}
+
+
+def test_two_tiers_sort_as_text() -> None:
+    found = judged(snippet("import glob\nimport os\n\ndef find_latest_ckpt", "\nfast 适合"))
+    assert list(found) == ["text-order-resume"]
+    assert found["text-order-resume"][0].place.line == 10
+
+
+def test_hugging_face_example_resumes_nothing() -> None:
+    found = judged(snippet("from transformers import", "\nDeepSpeed").replace(", ...)", ")"))
+    assert "unused-resume-argument" in found
+    assert "never-resumed" not in found
+    assert found["unused-resume-argument"][0].place.line == 8
+
+
+def test_deepspeed_example_is_right() -> None:
+    program = snippet('model.save_checkpoint("/ckpts', "\nPyTorch Distributed")
+    assert judged("import deepspeed\nmodel, *_ = deepspeed.initialize()\nstep = 1\n" + program) == {}
+
+
+def test_distributed_checkpoint_example_is_right() -> None:
+    assert judged(snippet("import torch.distributed.checkpoint as dcp", "\n保存频率")) == {}

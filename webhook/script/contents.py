@@ -1,0 +1,106 @@
+"""What a save writes: weights alone, or the optimizer with them."""
+
+from __future__ import annotations
+
+import ast
+import re
+from typing import Final
+
+from webhook.script.names import Save
+from webhook.script.python import Around, Python
+
+_MODELS: Final = (
+    "model",
+    "net",
+    "module",
+    "encoder",
+    "decoder",
+    "generator",
+    "discriminator",
+    "policy",
+    "actor",
+    "critic",
+    "lora",
+    "unet",
+    "vae",
+    "backbone",
+    "classifier",
+    "gpt",
+    "llm",
+    "resnet",
+    "bert",
+    "transformer",
+)
+_PLAIN: Final = (
+    "epoch",
+    "step",
+    "iter",
+    "loss",
+    "best",
+    "args",
+    "config",
+    "cfg",
+    "hparam",
+    "arch",
+    "vocab",
+    "acc",
+    "metric",
+    "param",
+    "name",
+    "version",
+    "seed",
+    "class",
+    "dim",
+    "size",
+    "score",
+    "time",
+)
+_FULL: Final = re.compile(
+    r"optim\w*[^\n]{0,40}state_dict|state_dict[^\n]{0,60}optim|\bopt\w*\.state_dict|save_state\(|save_checkpoint\(|get_state_dict\("
+    r"|optimizer_state|opt_state|train_state|TrainState|scaler\.state_dict|sched\w*\.state_dict"
+)
+
+
+def keeps_optimizer(python: Python) -> bool:
+    """Whether anything in the text may save an optimizer's state."""
+    memo = python.memo.get("keeps_optimizer")
+    if memo is None:
+        memo = _FULL.search(python.source.text) is not None
+        python.memo["keeps_optimizer"] = memo
+    return bool(memo)
+
+
+def is_weights(save: Save) -> bool:
+    """Whether a save holds a model's weights and nothing that a run could go on from; False where it is not told."""
+    python = save.python
+    if save.function == "save_pretrained":
+        return save.call.receiver is not None and _is_model(python, save.call.receiver)
+    node = save.call.argument("obj", 0) or save.call.argument("state_dict", 0)
+    if node is None:
+        return False
+    origins = python.origins(node, save.call.around)
+    return bool(origins) and all(_holds_weights(python, origin, where) for origin, where in origins)
+
+
+def _holds_weights(python: Python, node: ast.expr, around: Around | None) -> bool:
+    if isinstance(node, ast.Call):
+        if isinstance(node.func, ast.Attribute) and node.func.attr == "state_dict":
+            return _is_model(python, node.func.value)
+        return False
+    if not isinstance(node, ast.Dict):
+        return False
+    weights = False
+    for key, value in zip(node.keys, node.values, strict=True):
+        name = key.value.lower() if isinstance(key, ast.Constant) and isinstance(key.value, str) else ""
+        if not name or "optim" in name or name == "opt":
+            return False
+        if any(_holds_weights(python, origin, where) for origin, where in python.origins(value, around)):
+            weights = True
+        elif not any(word in name for word in _PLAIN):
+            return False
+    return weights
+
+
+def _is_model(python: Python, node: ast.expr) -> bool:
+    name = python.source.dotted(node)[0].lower().removesuffix(".module").rpartition(".")[2]
+    return any(word in name for word in _MODELS) and "train" not in name and "optim" not in name
