@@ -47,6 +47,10 @@ class Framework(Struct, frozen=True):
     every_fix: str = ""
 
 
+CELLS: Final = ("recognised", "saves", "resumes", "keeps", "sigterm", "ranks")
+"""The columns of the table, after the title."""
+
+
 class Setting(Struct, frozen=True):
     """One argument, flag or key as the program gives it, or the framework's default where it does not.
 
