@@ -18,6 +18,7 @@ COMMANDS: Final[Commands] = {
     "review": ("webhook.cli.review", "judge TrainJobs and runtimes from files: would they come back?"),
     "pods": ("webhook.cli.pods", "show the pods that Trainer will build, each part with its origin"),
     "rules": ("webhook.cli.rules", "the catalogue of rules, or one rule's page"),
+    "frameworks": ("webhook.cli.frameworks", "where each framework saves, how it resumes, what it keeps"),
     "serve": ("webhook.cli.serve", "run the admission webhook"),
     "install-check": ("webhook.cli.install_check", "does the API server ask the guard, and does it answer right?"),
     "runtimes": ("webhook.cli.runtimes", "runtimes that lack our defaults; --heal adds them where that is safe"),
