@@ -252,7 +252,7 @@ def test_runtimes_from_before_the_guard_are_healed(nodes: Nodes) -> None:
         assert ckptguard(nodes, "runtimes").returncode == 0
         stored = nodes.get("clustertrainingruntime", "e2e-old")
         assert stored is not None
-        assert stored["spec"]["template"]["spec"]["failurePolicy"] == {"maxRestarts": 3}
+        assert stored["spec"]["template"]["spec"]["failurePolicy"]["maxRestarts"] == 3
     finally:
         nodes.run("delete", "clustertrainingruntime", "e2e-old")
 
