@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from webhook.cli.output import complain
 
 if TYPE_CHECKING:
-    from webhook.runs.api import Api
+    from webhook.runs.api import KubernetesApi
 
 
 def add_kubeconfig(parser: argparse.ArgumentParser) -> None:
@@ -22,12 +22,12 @@ def add_output(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--output", choices=("text", "json"), default="text", help="the format (default text)")
 
 
-def connect(kubeconfig: Path | None) -> Api | None:
+def connect(kubeconfig: Path | None, context: str | None = None) -> KubernetesApi | None:
     """A connection with the rights of whoever runs the command; None, and a line about it, where there is none."""
     from webhook.runs.api import KubernetesApi, NoCluster
 
     try:
-        return KubernetesApi(kubeconfig)
+        return KubernetesApi(kubeconfig, context)
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("webhook"):
             raise

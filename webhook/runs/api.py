@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -84,12 +84,15 @@ def each(api: Api, path: str, params: Mapping[str, str] | None = None, page: int
 
 
 class KubernetesApi:
-    """A cluster through the official client: ``kubeconfig``, else the pod's service account, else kubectl's own."""
+    """A cluster through the official client: ``kubeconfig``, else the pod's service account, else kubectl's own.
 
-    def __init__(self, kubeconfig: Path | None = None) -> None:
+    ``namespace`` is the one of the context, ``default`` where it names none.
+    """
+
+    def __init__(self, kubeconfig: Path | None = None, context: str | None = None) -> None:
         from kubernetes import client
 
-        made = _configuration(kubeconfig)
+        made, self.namespace = _configuration(kubeconfig, context)
         if not made.verify_ssl:
             # The kubeconfig says insecure-skip-tls-verify; its owner knows.
             import urllib3
@@ -106,9 +109,71 @@ class KubernetesApi:
         body: object | None = None,
         content_type: str = "application/json",
     ) -> Answer:
+        code, data, warnings = self._call(method, path, params, body, content_type)
+        return Answer(code, _decoded(data), parse_warnings(warnings))
+
+    def text(self, path: str, params: Mapping[str, str] | None = None) -> tuple[int, str]:
+        """A body that is no JSON (a log): the status, and the text or the API server's words. Raises Unreachable."""
+        code, data, _ = self._call("GET", path, params)
+        if not 200 <= code < 300:
+            return code, str(_decoded(data).get("message") or f"HTTP {code}")
+        return code, data.decode(errors="replace")
+
+    def execute(
+        self, namespace: str, pod: str, container: str, command: Sequence[str], seconds: float = 60.0
+    ) -> tuple[int | None, str, str]:
+        """Run a command in a container: its exit code, output and errors.
+
+        The code is None where it could not be run, and the errors say why. Raises Unreachable.
+        """
+        from kubernetes import client
+        from kubernetes.client.exceptions import ApiException
+        from kubernetes.stream import stream
+        from kubernetes.stream.ws_client import ERROR_CHANNEL, STDERR_CHANNEL, STDOUT_CHANNEL
+
+        # ``stream`` puts its own way of calling into the client it is given.
+        own = client.CoreV1Api(client.ApiClient(self._client.configuration))
+        try:
+            socket = stream(
+                own.connect_get_namespaced_pod_exec,
+                pod,
+                namespace,
+                container=container,
+                command=list(command),
+                stdin=False,
+                stdout=True,
+                stderr=True,
+                tty=False,
+                _preload_content=False,
+            )
+        except ApiException as error:
+            words = " ".join(str(error.reason or error).split())
+            if "Handshake status" in words or error.status:
+                return None, "", words[:300]
+            raise Unreachable(f"the API server cannot be reached: {words[:200]}") from None
+        try:
+            socket.run_forever(timeout=seconds)
+            ended = not socket.is_open()
+            output = socket.read_channel(STDOUT_CHANNEL, 0)
+            errors = socket.read_channel(STDERR_CHANNEL, 0)
+            status = socket.read_channel(ERROR_CHANNEL, 0)
+        finally:
+            socket.close()
+        if not ended:
+            return None, output, f"no answer within {seconds:.0f} s"
+        return (*_outcome(status, output, errors),)
+
+    def _call(
+        self,
+        method: str,
+        path: str,
+        params: Mapping[str, str] | None = None,
+        body: object | None = None,
+        content_type: str = "application/json",
+    ) -> tuple[int, bytes, str]:
         from urllib3.exceptions import HTTPError
 
-        headers = {"Accept": "application/json"}
+        headers = {"Accept": "application/json, */*"}
         if body is not None:
             headers["Content-Type"] = content_type
         prepared = self._client.param_serialize(
@@ -125,7 +190,7 @@ class KubernetesApi:
         except (HTTPError, OSError) as error:
             raise Unreachable(f"the API server cannot be reached: {' '.join(str(error).split())[:200]}") from error
         warnings = response.getheader("Warning")  # type: ignore[no-untyped-call]
-        return Answer(response.status, _decoded(data), parse_warnings(warnings or ""))
+        return response.status, data, warnings or ""
 
 
 def parse_warnings(header: str) -> tuple[str, ...]:
@@ -146,17 +211,43 @@ def _decoded(data: bytes) -> Raw:
     return found if isinstance(found, dict) else {}
 
 
-def _configuration(kubeconfig: Path | None) -> Any:
+def _outcome(status: str, output: str, errors: str) -> tuple[int | None, str, str]:
+    """The exit code out of the Status that ends an exec."""
+    said = _decoded(status.encode())
+    if said.get("status") == "Success":
+        return 0, output, errors
+    for cause in (said.get("details") or {}).get("causes") or ():
+        if cause.get("reason") == "ExitCode" and str(cause.get("message")).isdigit():
+            return int(cause["message"]), output, errors
+    return None, output, str(said.get("message") or errors or "the connection ended")[:300]
+
+
+def _configuration(kubeconfig: Path | None, context: str | None) -> tuple[Any, str]:
     from kubernetes import client, config
 
     made = client.Configuration()
     made.retries = 0
     try:
-        if kubeconfig is None and inside() and not os.environ.get("KUBECONFIG"):
+        if kubeconfig is None and context is None and inside() and not os.environ.get("KUBECONFIG"):
             config.load_incluster_config(client_configuration=made)  # type: ignore[no-untyped-call]
-        else:
-            chosen = str(kubeconfig) if kubeconfig is not None else None
-            config.load_kube_config(config_file=chosen, client_configuration=made, persist_config=False)  # type: ignore[no-untyped-call]
+            return made, _own_namespace()
+        chosen = str(kubeconfig) if kubeconfig is not None else None
+        config.load_kube_config(  # type: ignore[no-untyped-call]
+            config_file=chosen, context=context, client_configuration=made, persist_config=False
+        )
+        contexts, active = config.list_kube_config_contexts(config_file=chosen)  # type: ignore[no-untyped-call]
+        for one in contexts if context is not None else ():
+            if one.get("name") == context:
+                active = one
+        namespace = str(((active or {}).get("context") or {}).get("namespace") or "default")
     except (config.ConfigException, OSError, ValueError, TypeError, KeyError) as error:
         raise NoCluster(f"the cluster's configuration cannot be used: {error}") from None
-    return made
+    return made, namespace
+
+
+def _own_namespace() -> str:
+    """That of the pod that this runs in."""
+    try:
+        return Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace").read_text().strip() or "default"
+    except OSError:
+        return "default"

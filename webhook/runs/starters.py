@@ -349,7 +349,5 @@ STARTERS: Final[tuple[Starter, ...]] = (
     ),
     Starter("training-hub", "training_hub", "exec python /tmp/train.py", ((_PY, _TRAINING_HUB),)),
     Starter("orbax", "Orbax (JAX)", "exec python /tmp/train.py", ((_PY, _ORBAX),), "jax", "<your image>"),
-    Starter(
-        "xgboost", "XGBoost", "exec python /tmp/train.py", ((_PY, _XGBOOST),), "xgboost", "<your image>"
-    ),
+    Starter("xgboost", "XGBoost", "exec python /tmp/train.py", ((_PY, _XGBOOST),), "xgboost", "<your image>"),
 )

@@ -1,0 +1,91 @@
+"""``ckptguard checkpoints NAME``: the checkpoints of a run, which are complete, and which one a restart takes."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from webhook.cli.output import complain, write
+from webhook.cli.run_flags import add_flags, run_on, saved_json, write_json
+
+if TYPE_CHECKING:
+    from webhook.runs.actions import Session
+    from webhook.runs.reader import Look
+    from webhook.runs.run import Directory, Run
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """The flags of ``checkpoints``."""
+    parser.description = (
+        "List the checkpoints of a run: by exec in a pod of it, else by a short-lived pod that mounts the claim."
+    )
+    add_flags(parser, timeout=60.0)
+    parser.epilog = "exit code: 0 listed (an empty directory too), 2 it could not be read"
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """0 or 2, as the help says."""
+    return run_on(arguments, lambda session: _list(session, arguments.output))
+
+
+def _list(session: Session, output: str) -> int:
+    from webhook.runs.reader import first_words, look
+
+    run = session.find()
+    directory = session.directory(run)
+    others = session.warn_shared(run, directory)
+    session.live(f"reading {directory.path}")
+    seen = look(session.kube, run, directory, image=session.options.image, seconds=session.options.timeout)
+    taken = seen.found.taken
+    if output == "json":
+        write_json(
+            {
+                "run": run.name,
+                "namespace": run.namespace,
+                "directory": directory.path,
+                "claim": directory.claim,
+                "pathOnClaim": directory.on_claim,
+                "readBy": seen.by,
+                "notes": [*seen.notes, *(f"shared with {other}" for other in others)],
+                "files": seen.listing.files(),
+                "bytes": seen.listing.bytes(),
+                "taken": taken.path if taken else None,
+                "newestComplete": getattr(seen.found.newest_complete(), "path", None),
+                "checkpoints": [saved_json(saved) for saved in seen.found.saved],
+            }
+        )
+        return 0
+    complain([*(f"note: {note}" for note in seen.notes)])
+    write(_lines(run, directory, seen, first_words(seen, directory)))
+    return 0
+
+
+def _lines(run: Run, directory: Directory, seen: Look, nothing: str | None) -> list[str]:
+    from webhook.runs.words import completeness, duration, size
+
+    where = f'claim "{directory.claim}"' if directory.claim else directory.volume
+    lines = [f'{run.name}: "{directory.path}" on {where}, read by {seen.by}']
+    if nothing is not None:
+        return [*lines, nothing]
+    taken = seen.found.taken
+    rows = [("step", "size", "age", "complete", "restart", "path")]
+    for saved in seen.found.saved:
+        step = "-" if saved.step is None else f"{saved.step}" if saved.unit == "step" else f"{saved.unit} {saved.step}"
+        mark = "takes this" if saved is taken else ""
+        age = duration(seen.listing.now - saved.mtime) if seen.listing.now else "-"
+        path = f"{saved.path}    {saved.why}" if saved.why and saved.complete is False else saved.path
+        rows.append((step, size(saved.size), age, completeness(saved), mark, path))
+    widths = [max(len(row[column]) for row in rows) for column in range(5)]
+    for row in rows:
+        cells = [
+            cell.rjust(width) if at < 3 else cell.ljust(width)
+            for at, (cell, width) in enumerate(zip(row, widths, strict=False))
+        ]
+        lines.append("  ".join([*cells, row[5]]).rstrip())
+    if taken is not None and taken.complete is False:
+        better = seen.found.newest_complete()
+        step = f": ckptguard resume {run.name} --from-step {better.step}" if better and better.step is not None else ""
+        lines.append(f"a restart takes an incomplete one ({taken.why}); the newest complete one is older{step}")
+    if seen.listing.denied:
+        lines.append(f"{len(seen.listing.denied)} paths may not be read by that user")
+    return lines

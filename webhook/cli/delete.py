@@ -1,0 +1,60 @@
+"""``ckptguard delete NAME``: delete a run; its data stays, and the command says where."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from webhook.cli.output import write
+from webhook.cli.run_flags import add_flags, run_on, write_json
+
+if TYPE_CHECKING:
+    from webhook.runs.actions import Session
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """The flags of ``delete``."""
+    parser.description = "Delete a TrainJob. To stop one, and go on later, there is ckptguard stop."
+    add_flags(parser)
+    parser.add_argument(
+        "--with-data", action="store_true", help="also where the claim with the checkpoints goes with the run"
+    )
+    parser.epilog = "exit code: 0 deleted, 2 it could not be, or its data would have gone with it"
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """0 or 2, as the help says."""
+    return run_on(arguments, lambda session: _delete(session, arguments))
+
+
+def _delete(session: Session, arguments: argparse.Namespace) -> int:
+    from webhook.runs.actions import delete
+
+    done = delete(session, arguments.with_data)
+    directory = done.directory
+    stays = directory is not None and directory.claim is not None and directory.claim not in done.lost
+    if arguments.output == "json":
+        write_json(
+            {
+                "run": session.name,
+                "namespace": session.namespace,
+                "deleted": True,
+                "claim": directory.claim if directory is not None and stays else None,
+                "pathOnClaim": directory.on_claim if directory is not None and stays else None,
+                "claimsDeleted": list(done.lost),
+                "seconds": round(done.seconds, 2),
+            }
+        )
+        return 0
+    lines = [f"{session.name} is deleted"]
+    if directory is not None and stays:
+        lines += [
+            f'its checkpoints stay in directory "{directory.on_claim or "?"}" of claim "{directory.claim}"',
+            f'a TrainJob "{session.name}" that is created again with the same directory goes on from them',
+        ]
+    elif done.lost:
+        lines.append(f"and with it claim {', '.join(done.lost)} and the checkpoints on it")
+    else:
+        lines.append("it kept no checkpoints on a claim: nothing is left of them")
+    write(lines)
+    return 0

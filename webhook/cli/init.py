@@ -1,0 +1,166 @@
+"""``ckptguard init``: a claim, a TrainingRuntime and a TrainJob to start from."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from webhook.cli.output import complain, write_text
+from webhook.model.release import NEWEST, Release, parse_release
+
+if TYPE_CHECKING:
+    from webhook.model.cluster import StorageClass
+    from webhook.model.policy import Policy
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """The flags of ``init``."""
+    parser.description = (
+        "Write a claim, a TrainingRuntime and a TrainJob as YAML. Put your own module into the program."
+    )
+    parser.add_argument("--framework", default="hf-trainer", help="what trains (default %(default)s); ? lists them")
+    parser.add_argument("--nodes", type=_number, default=1, help="pods that train (default 1)")
+    parser.add_argument("--gpus", type=_number_or_none, default=1, help="GPUs of each pod (default 1)")
+    parser.add_argument("--model-params", metavar="COUNT", default="7B", help="parameters of the model (default 7B)")
+    parser.add_argument("--checkpoint-size", metavar="SIZE", help="size of one checkpoint; else from --model-params")
+    parser.add_argument("--keep", type=_number, default=3, help="checkpoints to keep (default 3)")
+    parser.add_argument("--every", type=_number, default=500, help="steps between two checkpoints (default 500)")
+    parser.add_argument("--class", dest="storage_class", metavar="NAME", help="StorageClass (else of the cluster)")
+    parser.add_argument("--image", help="the image that trains")
+    parser.add_argument("--name", default="train", help="name of the runtime; the others begin with it (default train)")
+    parser.add_argument("-n", "--namespace", help="namespace of the three")
+    parser.add_argument("--trainer", metavar="RELEASE", type=_release, default=NEWEST, help="the Trainer release")
+    parser.add_argument("--policy", metavar="FILE", help="the policy file of the cluster")
+    parser.add_argument("--kubeconfig", metavar="FILE", help="where to look for classes; default: kubectl's")
+    parser.add_argument("--context", help="context of the kubeconfig")
+    parser.epilog = "exit code: 0, or 2 where something is missing, which is named"
+
+
+def _number(text: str) -> int:
+    if not text.isdecimal() or not 0 < int(text) <= 100_000:
+        raise argparse.ArgumentTypeError(f'"{text}" is no number from 1 on')
+    return int(text)
+
+
+def _number_or_none(text: str) -> int:
+    return 0 if text == "0" else _number(text)
+
+
+def _release(text: str) -> Release:
+    try:
+        return parse_release(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """0 or 2."""
+    from webhook.cli.inputs import load_policy_file
+    from webhook.model.paste import to_yaml
+    from webhook.model.size import parse_bytes
+    from webhook.reports.review import Fault
+    from webhook.reports.text import fault_line
+    from webhook.runs.start import Plan, checkpoint_bytes, objects, starter_of
+    from webhook.runs.starters import STARTERS
+
+    faults: list[Fault] = []
+    policy = load_policy_file(arguments.policy, faults)
+    if policy is None:
+        complain(fault_line(fault, False) for fault in faults)
+        return 2
+    starter = starter_of(arguments.framework)
+    if starter is None:
+        width = max(len(one.id) for one in STARTERS)
+        known = "".join(f"\n  {one.id:<{width}}  {one.title}" for one in STARTERS)
+        complain([f'error: unknown framework "{arguments.framework}"; known:{known}'])
+        return 2
+    if arguments.checkpoint_size is not None:
+        size = parse_bytes(arguments.checkpoint_size)
+        written = arguments.checkpoint_size
+    else:
+        size = checkpoint_bytes(arguments.model_params, policy.checkpoint_sizes)
+        written = arguments.model_params
+    if size is None or size <= 0:
+        complain([f'error: "{written}" is no size of a checkpoint or number of parameters: write 80Gi or 7B'])
+        return 2
+    chosen = _class(arguments, policy)
+    if chosen is None:
+        return 2
+    plan = Plan(
+        starter,
+        arguments.name,
+        arguments.namespace,
+        arguments.nodes,
+        size,
+        arguments.keep,
+        arguments.every,
+        *chosen,
+        arguments.trainer,
+        arguments.image,
+        arguments.gpus,
+    )
+    write_text("---\n".join(yaml_of(one, to_yaml) for one in objects(plan)))
+    return 0
+
+
+def yaml_of(raw: object, to_yaml: object) -> str:
+    """YAML with texts of several lines as they are read, which a person will edit."""
+    import yaml
+
+    class Dumper(yaml.SafeDumper):
+        def ignore_aliases(self, data: object) -> bool:
+            return True
+
+    def text(dumper: yaml.SafeDumper, value: str) -> yaml.Node:
+        return dumper.represent_scalar("tag:yaml.org,2002:str", value, style="|" if "\n" in value else None)
+
+    Dumper.add_representer(str, text)
+    return str(yaml.dump(raw, Dumper=Dumper, sort_keys=False, width=120))
+
+
+def _class(arguments: argparse.Namespace, policy: Policy) -> tuple[str, bool] | None:
+    """The class, and whether many nodes can mount what it makes; None, and why, where there is none to take."""
+    from webhook.runs.start import choose_class
+
+    if arguments.storage_class:
+        return arguments.storage_class, arguments.nodes > 1
+    classes = _classes(arguments)
+    if classes is None:
+        return None
+    chosen = choose_class(classes, arguments.nodes, policy)
+    if chosen is not None:
+        return chosen[0].name, chosen[1]
+    there = ", ".join(f"{one.name} ({one.provisioner})" for one in classes) or "none"
+    wanted = "that many nodes can mount" if arguments.nodes > 1 else "whose volumes outlive the node"
+    complain(
+        [
+            f"error: the cluster has no class {wanted}, as far as is known: {there}",
+            "say --class NAME, or list its provisioner in the policy under storage.provisioners",
+        ]
+    )
+    return None
+
+
+def _classes(arguments: argparse.Namespace) -> list[StorageClass] | None:
+    from webhook.cli.cluster_flags import connect
+    from webhook.model.cluster import StorageClass
+    from webhook.model.names import DEFAULT_CLASS
+    from webhook.runs.api import Refused, Unreachable, each
+
+    api = connect(Path(arguments.kubeconfig) if arguments.kubeconfig else None, arguments.context)
+    if api is None:
+        complain(["say --class NAME to do without a cluster"])
+        return None
+    try:
+        return [
+            StorageClass(
+                name=str(raw["metadata"]["name"]),
+                provisioner=str(raw.get("provisioner") or ""),
+                default=((raw["metadata"].get("annotations") or {}).get(DEFAULT_CLASS)) == "true",
+            )
+            for raw in each(api, "/apis/storage.k8s.io/v1/storageclasses")
+        ]
+    except (Refused, Unreachable) as error:
+        complain([f"error: the cluster's classes cannot be read: {error}", "say --class NAME"])
+        return None

@@ -1,0 +1,182 @@
+"""What the commands on a run have in common: flags, a connection, progress, and an end that says what is left."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from webhook.cli.cluster_flags import add_kubeconfig, connect
+from webhook.cli.output import complain, write_text
+
+if TYPE_CHECKING:
+    from webhook.runs.actions import Session
+
+INTERRUPTED = 130
+
+
+def add_flags(
+    parser: argparse.ArgumentParser, outputs: tuple[str, ...] = ("text", "json"), timeout: float = 600.0
+) -> None:
+    """The run's name, where it is, how long to wait."""
+    parser.add_argument("name", metavar="NAME", help="the TrainJob")
+    parser.add_argument("-n", "--namespace", help="its namespace; default: that of the context")
+    parser.add_argument("--context", help="context of the kubeconfig; default: the current one")
+    add_kubeconfig(parser)
+    parser.add_argument(
+        "--timeout",
+        type=seconds,
+        default=timeout,
+        metavar="DURATION",
+        help=f"how long each wait may take, as 90s, 10m or 1h (default {timeout:.0f}s)",
+    )
+    parser.add_argument("--directory", metavar="PATH", help="the checkpoint directory, where the run declares none")
+    parser.add_argument(
+        "--helper-image", metavar="IMAGE", help="image of the helper pod that reads the claim (default: the run's own)"
+    )
+    parser.add_argument("--policy", metavar="FILE", help="the policy file of the cluster")
+    parser.add_argument("--output", choices=outputs, default="text", help="the format (default text)")
+
+
+def seconds(text: str) -> float:
+    """``90``, ``90s``, ``10m``, ``1h``."""
+    unit = {"s": 1, "m": 60, "h": 3600}.get(text[-1:], 0)
+    number = text[:-1] if unit else text
+    try:
+        value = float(number) * (unit or 1)
+    except ValueError:
+        value = 0.0
+    if not 0 < value <= 7 * 86400:
+        raise argparse.ArgumentTypeError(f'"{text}" is no duration: write 90s, 10m or 1h')
+    return value
+
+
+class Progress:
+    """A live line on a terminal (with rich), plain lines elsewhere; all of it on standard error."""
+
+    def __init__(self) -> None:
+        self._status: Any = None
+        self._console: Any = None
+        self._last = ("", 0.0)
+        if sys.stderr.isatty():
+            try:
+                from rich.console import Console
+
+                self._console = Console(stderr=True, highlight=False)
+            except ImportError:
+                pass
+
+    def live(self, text: str) -> None:
+        """What goes on now."""
+        if self._console is not None:
+            if self._status is None:
+                self._status = self._console.status("")
+                self._status.start()
+            from rich.markup import escape
+
+            self._status.update(escape(text))
+            return
+        # The number of seconds changes all the time; elsewhere than on a terminal a line a while is enough.
+        what = "".join(letter for letter in text if not letter.isdigit())
+        now = time.monotonic()
+        if what != self._last[0] or now - self._last[1] >= 30:
+            self._last = (what, now)
+            complain([f"... {text}"])
+
+    def say(self, text: str) -> None:
+        """A line that stays."""
+        if self._status is not None:
+            self._status.stop()
+            self._status = None
+        complain([text])
+
+    def close(self) -> None:
+        if self._status is not None:
+            self._status.stop()
+            self._status = None
+
+
+def run_on(arguments: argparse.Namespace, act: Callable[[Session], int]) -> int:
+    """Open a session, act, and say what is left behind where it does not come to its end."""
+    from webhook.cli.inputs import load_policy_file
+    from webhook.reports.review import Fault
+    from webhook.reports.text import fault_line
+
+    faults: list[Fault] = []
+    policy = load_policy_file(arguments.policy, faults)
+    if policy is None:
+        complain(fault_line(fault, False) for fault in faults)
+        return 2
+    api = connect(Path(arguments.kubeconfig) if arguments.kubeconfig else None, arguments.context)
+    if api is None:
+        return 2
+    import signal
+
+    from webhook.runs.actions import Options, Session
+    from webhook.runs.api import Refused, Unreachable
+    from webhook.runs.clock import Clock
+    from webhook.runs.kube import Kube
+    from webhook.runs.run import CannotDo
+
+    progress = Progress()
+    kube = Kube(api, Clock(time.monotonic, time.sleep, time.time), progress.say)
+    options = Options(arguments.timeout, arguments.directory, arguments.helper_image)
+    session = Session(
+        kube, arguments.namespace or api.namespace, arguments.name, policy, options, progress.say, progress.live
+    )
+
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        return act(session)
+    except KeyboardInterrupt:
+        progress.close()
+        complain([f"interrupted: {session.state}"])
+        return INTERRUPTED
+    except CannotDo as error:
+        progress.close()
+        complain([f"error: {error}"])
+        _left(session)
+    except (Unreachable, Refused) as error:
+        progress.close()
+        complain([f"error: {error}"])
+        _left(session)
+    finally:
+        progress.close()
+        kube.clean()
+        signal.signal(signal.SIGTERM, before)
+    return 2
+
+
+def _left(session: Session) -> None:
+    if "was not changed" not in session.state:
+        complain([f"state: {session.state}"])
+
+
+def write_json(value: object) -> None:
+    """One JSON document on standard output."""
+    import msgspec
+
+    write_text(msgspec.json.format(msgspec.json.encode(value), indent=2).decode() + "\n")
+
+
+def saved_json(saved: Any) -> dict[str, Any] | None:
+    """A checkpoint for ``--output json``."""
+    if saved is None:
+        return None
+    return {
+        "path": saved.path,
+        "layout": saved.layout,
+        "step": saved.step,
+        "unit": saved.unit,
+        "bytes": saved.size,
+        "files": saved.files,
+        "modified": saved.mtime,
+        "complete": saved.complete,
+        "why": saved.why,
+    }

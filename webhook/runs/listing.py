@@ -1,0 +1,191 @@
+"""What lies in a checkpoint directory: one script, run once in a pod, that reads no file as a whole.
+
+The script is POSIX sh and takes Python where the image has one, since that can look at the ends of files, too; else
+``find`` of GNU or of busybox. Its answer is lines, ended by a line of its own, so that a cut answer is known as one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from msgspec import Struct
+
+ASIDE: Final = ".set-aside"
+"""Where ``resume --from-step`` puts newer checkpoints; never looked into."""
+POINTERS: Final = ("latest", "latest_checkpointed_iteration.txt")
+"""Files of a few bytes that name the newest checkpoint."""
+_DEPTH: Final = 6
+_MARK: Final = "CKPTGUARD"
+
+# Files that may be cut off and whose end tells it: zip archives (torch.save, numpy) end with a record of their own,
+# safetensors say at the beginning how long they are. Of 400 files at most the ends are read, newest folders last.
+PYTHON: Final = r"""
+import os, stat, struct, sys, time
+root = sys.argv[1]
+out = getattr(sys.stdout, "buffer", sys.stdout)
+looked = [0]
+def say(*parts):
+    line = "\t".join(part.replace("\t", "?").replace("\n", "?") for part in parts) + "\n"
+    out.write(line.encode("utf-8", "surrogateescape"))
+def whole(path, name, size):
+    if looked[0] >= 400 or size < 30:
+        return ""
+    end = os.path.splitext(name)[1]
+    if end not in (".pt", ".pth", ".ckpt", ".npz", ".bin", ".safetensors"):
+        return ""
+    looked[0] += 1
+    try:
+        with open(path, "rb") as file:
+            head = file.read(8)
+            if end == ".safetensors":
+                length = struct.unpack("<Q", head)[0]
+                if length > 4000000:
+                    return ""
+                import json
+                header = json.loads(file.read(length).decode())
+                ends = [one["data_offsets"][1] for key, one in header.items() if key != "__metadata__"]
+                return "+" if 8 + length + max(ends or [0]) == size else "-"
+            if head[:4] != b"PK\3\4":
+                return ""
+            file.seek(-22, 2)
+            return "+" if file.read(4) == b"PK\5\6" else "-"
+    except (OSError, ValueError, KeyError, TypeError, struct.error):
+        return "-" if end == ".safetensors" else ""
+say("CKPTGUARD", "python", str(int(time.time())))
+for top, dirs, files in os.walk(root, onerror=lambda error: say("DENIED", str(error.filename))):
+    below = "" if top == root else os.path.relpath(top, root)
+    dirs.sort()
+    for names in (dirs, files):
+        for name in names:
+            path = os.path.join(top, name)
+            try:
+                found = os.lstat(path)
+                kind = "l" if stat.S_ISLNK(found.st_mode) else "d" if stat.S_ISDIR(found.st_mode) else "f"
+                shown = os.path.join(below, name)
+                checked = whole(path, name, found.st_size) if kind == "f" else ""
+                say(kind, str(found.st_size), "%.2f" % found.st_mtime, checked, shown)
+                if kind == "l":
+                    say("LINK", shown, os.readlink(path))
+                elif kind == "f" and name in ("latest", "latest_checkpointed_iteration.txt"):
+                    with open(path, "rb") as file:
+                        say("TEXT", shown, file.read(200).decode("utf-8", "replace").strip())
+            except OSError as error:
+                say("DENIED", str(error.filename))
+    if below == ".set-aside" or below.count(os.sep) >= 5:
+        dirs[:] = []
+say("END")
+"""
+
+SHELL: Final = r"""
+d=$1
+if [ ! -e "$d" ]; then printf 'CKPTGUARD\tabsent\t0\nEND\n'; exit 0; fi
+if [ ! -d "$d" ]; then printf 'CKPTGUARD\tfile\t0\nEND\n'; exit 0; fi
+for p in python3 /usr/bin/python3; do
+  if command -v $p >/dev/null 2>&1; then exec $p -E -S -c "$2" "$d"; fi
+done
+if command -v python >/dev/null 2>&1 && python -E -S -c 'import sys; sys.exit(sys.version_info[0] < 3)'; then
+  exec python -E -S -c "$2" "$d"
+fi
+cd "$d" 2>/dev/null || { printf 'CKPTGUARD\tsh\t0\nDENIED\t%s\nEND\n' "$d"; exit 0; }
+printf 'CKPTGUARD\tsh\t%s\n' "$(date +%s)"
+if find . -maxdepth 0 -printf x >/dev/null 2>&1; then
+  find . -mindepth 1 -maxdepth 6 -path './.set-aside/*/*' -prune -o \
+    -mindepth 1 -printf '%y\t%s\t%T@\t\t%P\n' 2>/dev/null
+else
+  find . -path './.set-aside/*/*' -prune -o -exec stat -c '%F|%s|%Y|%n' {} + 2>/dev/null |
+  while IFS='|' read -r k s t n; do
+    case $k in directory) k=d;; symbolic*) k=l;; *) k=f;; esac
+    [ "$n" = . ] || printf '%s\t%s\t%s\t\t%s\n' $k "$s" "$t" "${n#./}"
+  done
+fi
+for f in latest latest_checkpointed_iteration.txt */latest */latest_checkpointed_iteration.txt; do
+  if [ -f "$f" ]; then printf 'TEXT\t%s\t%s\n' "$f" "$(head -c 200 "$f" | tr '\n\t' '  ')"; fi
+done
+echo END
+"""
+
+
+class Entry(Struct, frozen=True):
+    """One file, folder or link. ``size`` in bytes, ``mtime`` in seconds since 1970 by the pod's clock.
+
+    ``whole``: the file's own end says that it was written to the end, or that it was not; None where it does not tell.
+    """
+
+    path: str
+    kind: str
+    size: int
+    mtime: float
+    whole: bool | None = None
+
+
+class Listing(Struct, frozen=True):
+    """What was found. ``state``: ``there``, ``absent``, ``file`` (no directory), ``cut`` (the answer did not end).
+
+    ``now`` is the pod's clock, ``texts`` the pointer files by path, ``links`` the targets of links, ``denied`` what may
+    not be read.
+    """
+
+    state: str
+    entries: tuple[Entry, ...] = ()
+    texts: dict[str, str] = {}
+    links: dict[str, str] = {}
+    denied: tuple[str, ...] = ()
+    now: float = 0.0
+
+    def files(self) -> int:
+        return sum(entry.kind == "f" for entry in self.entries)
+
+    def bytes(self) -> int:
+        return sum(entry.size for entry in self.entries if entry.kind == "f")
+
+
+def command(directory: str) -> list[str]:
+    """What to run in a container to list a directory of it."""
+    return ["sh", "-c", SHELL, "sh", directory, PYTHON]
+
+
+def parse(text: str) -> Listing:
+    """The answer of the script."""
+    lines = iter(text.splitlines())
+    state, now = "cut", 0.0
+    for line in lines:
+        # A login message or a warning of the image may stand before.
+        head = line.split("\t")
+        if head[0] == _MARK and len(head) == 3:
+            state = {"absent": "absent", "file": "file"}.get(head[1], "there")
+            now = _number(head[2])
+            break
+    entries: list[Entry] = []
+    texts: dict[str, str] = {}
+    links: dict[str, str] = {}
+    denied: list[str] = []
+    ended = False
+    for parts in _split(lines):
+        if parts == ["END"]:
+            ended = True
+            break
+        if parts[0] == "TEXT" and len(parts) == 3:
+            texts[parts[1]] = parts[2].strip()
+        elif parts[0] == "LINK" and len(parts) == 3:
+            links[parts[1]] = parts[2]
+        elif parts[0] == "DENIED":
+            denied.append(parts[-1])
+        elif len(parts) == 5 and parts[0] in ("f", "d", "l"):
+            whole = {"+": True, "-": False}.get(parts[3])
+            entries.append(Entry(parts[4], parts[0], int(_number(parts[1])), _number(parts[2]), whole))
+    if not ended:
+        state = "cut"
+    return Listing(state, tuple(entries), texts, links, tuple(denied), now)
+
+
+def _split(lines: Iterator[str]) -> Iterator[list[str]]:
+    for line in lines:
+        yield line.rstrip("\r").split("\t")
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return 0.0
