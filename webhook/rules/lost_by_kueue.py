@@ -48,7 +48,8 @@ def check(subject: Subject) -> Iterator[Finding]:
                 place = f"{job.job_origin.object} {job.job_origin.field}" if job is not None else "the runtime"
                 yield Finding(
                     override.layer.at(field, short=field),
-                    f'{field} of job "{name}" is in runtimePatches, where Kueue 0.17 drops it (queue "{queue}")',
+                    # Cut to a warning line it still says what happens; the place names job and field.
+                    f'Kueue 0.17 drops "{value}", the run never starts (queue "{queue}")',
                     f"# in {place}, and out of runtimePatches:\ntemplate:\n  spec:\n    {field}: {value}",
                     job=name,
                     subject=field,
