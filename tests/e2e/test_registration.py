@@ -10,7 +10,7 @@ from tests.e2e.controlplane.certificates import Authority
 from tests.e2e.controlplane.cluster import TRAINJOBS, Cluster, Object
 from tests.e2e.controlplane.guard import register_webhook, unregister_webhook
 from tests.e2e.controlplane.processes import free_ports
-from tests.e2e.controlplane.registration import ANNOTATION, MANAGER
+from webhook.model.names import INJECTED, MANAGER
 
 VOLUME = {"name": "guarded", "persistentVolumeClaim": {"claimName": "checkpoints"}}
 
@@ -67,7 +67,7 @@ def with_variables(job: Object) -> Object:
     """The TrainJob with variables of ours."""
     job = copy.deepcopy(job)
     variable = {"name": "CKPT_DIR", "value": "/mnt/ckpt"}
-    job["metadata"]["annotations"] = {ANNOTATION: record(env=[variable])}
+    job["metadata"]["annotations"] = {INJECTED: record(env=[variable])}
     job["spec"]["trainer"]["env"].append(variable)
     return job
 
@@ -75,7 +75,7 @@ def with_variables(job: Object) -> Object:
 def with_volume(job: Object, minor: str) -> Object:
     """The TrainJob with a volume of ours, in the shape of a release."""
     job = copy.deepcopy(job)
-    job["metadata"]["annotations"] = {ANNOTATION: record(volumes=[VOLUME])}
+    job["metadata"]["annotations"] = {INJECTED: record(volumes=[VOLUME])}
     targets = [{"name": "node"}]
     pod = {"volumes": [VOLUME]}
     if minor == "2.0":
@@ -111,7 +111,9 @@ def test_update_that_takes_away_what_was_added_is_refused(
     unguarded.apply(runtime(namespace), as_stored)
     dead_end()
 
-    assert 'failed calling webhook "put-back.checkpoint-guard.io"' in refusal(unguarded, "replace", as_written)
+    plural = "volumes" if added == "volume" else added
+    called = f'failed calling webhook "put-back-{plural}.checkpoint-guard.io"'
+    assert called in refusal(unguarded, "replace", as_written)
 
 
 @pytest.mark.parametrize("added", ["variables", "volume"])

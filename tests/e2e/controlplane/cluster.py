@@ -1,17 +1,19 @@
 """A cluster as a test sees it: kubectl, a few reads and writes, and waiting. Which cluster it is does not matter."""
 
+import http.client
 import json
 import os
 import shutil
 import subprocess
 import tempfile
+import urllib.parse
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
-from .processes import wait_until
+from .processes import Process, free_ports, wait_until
 from .releases import RELEASES, Release
 
 Object = dict[str, Any]
@@ -19,6 +21,22 @@ T = TypeVar("T")
 
 TRAINJOBS = "trainjobs.trainer.kubeflow.org"
 JOBSETS = "jobsets.jobset.x-k8s.io"
+
+# Where the kinds are that tests read often. A kubectl for each read would take most of a test's time.
+_PATHS = {
+    "events": "api/v1",
+    "namespaces": "api/v1",
+    "persistentvolumeclaims": "api/v1",
+    "pods": "api/v1",
+    "serviceaccounts": "api/v1",
+    "jobs": "apis/batch/v1",
+    "mutatingwebhookconfigurations": "apis/admissionregistration.k8s.io/v1",
+    "customresourcedefinitions": "apis/apiextensions.k8s.io/v1",
+    TRAINJOBS: "apis/trainer.kubeflow.org/v1alpha1",
+    "trainingruntimes.trainer.kubeflow.org": "apis/trainer.kubeflow.org/v1alpha1",
+    "clustertrainingruntimes.trainer.kubeflow.org": "apis/trainer.kubeflow.org/v1alpha1",
+    JOBSETS: "apis/jobset.x-k8s.io/v1alpha2",
+}
 
 
 class Cluster:
@@ -30,6 +48,8 @@ class Cluster:
         self.scratch = scratch
         """A directory for whatever a test run leaves about this cluster."""
         self._kubectl = kubectl
+        self._proxy: Process | None = None
+        self._proxy_port = 0
 
     @property
     def release(self) -> Release:
@@ -47,6 +67,8 @@ class Cluster:
 
     def stop(self) -> None:
         """Ends what was started for it."""
+        if self._proxy is not None:
+            self._proxy.stop()
 
     def kubectl(
         self,
@@ -59,9 +81,7 @@ class Cluster:
         run = subprocess.run(
             [str(self._kubectl), *arguments],
             input=input,
-            # Its caches and preferences are those of this cluster, never the user's.
-            env=os.environ
-            | {"KUBECONFIG": str(self.kubeconfig), "KUBECACHEDIR": str(self.scratch / "kubectl"), "KUBERC": "off"},
+            env=os.environ | self._environment(),
             capture_output=True,
             text=True,
             check=False,
@@ -71,6 +91,32 @@ class Cluster:
             raise KubectlError(f"kubectl {' '.join(arguments)}: {run.stderr.strip() or run.stdout.strip()}")
         return run
 
+    def _environment(self) -> dict[str, str]:
+        """Kubectl's caches and preferences are those of this cluster, never the user's."""
+        return {"KUBECONFIG": str(self.kubeconfig), "KUBECACHEDIR": str(self.scratch / "kubectl"), "KUBERC": "off"}
+
+    def _read(self, path: str, **query: str) -> Object | None:
+        """What the API server answers to a GET; None for 404. One `kubectl proxy` serves them all."""
+        if self._proxy is None or not self._proxy.running:
+            self._proxy_port = free_ports(1)[0]
+            command = [str(self._kubectl), "proxy", f"--port={self._proxy_port}"]
+            self._proxy = Process("kubectl proxy", command, self.scratch / "proxy.log", self._environment())
+            self._proxy.start()
+            self._proxy.wait_ready(f"http://127.0.0.1:{self._proxy_port}/version")
+        connection = http.client.HTTPConnection("127.0.0.1", self._proxy_port, timeout=60)
+        try:
+            connection.request("GET", f"/{path}?{urllib.parse.urlencode(query)}")
+            answer = connection.getresponse()
+            text = answer.read()
+        finally:
+            connection.close()
+        if answer.status == 404:
+            return None
+        if answer.status != 200:
+            raise KubectlError(f"GET {path}: {answer.status} {text.decode(errors='replace').strip()}")
+        found: Object = json.loads(text)
+        return found
+
     def apply(self, *objects: Object, server_side: bool = False) -> None:
         """Applies objects, in this order."""
         flags = ("--server-side", "--force-conflicts") if server_side else ()
@@ -78,11 +124,17 @@ class Cluster:
 
     def get(self, kind: str, name: str, namespace: str | None = None) -> Object | None:
         """An object, None where there is none of that name."""
+        if kind in _PATHS:
+            return self._read(f"{_folder(kind, namespace)}/{name}")
         text = self.kubectl("get", kind, name, *_in(namespace), "--ignore-not-found", "-o", "json").stdout
         return json.loads(text) if text.strip() else None
 
     def all_of(self, kind: str, namespace: str | None = None, selector: str | None = None) -> list[Object]:
         """The objects of a kind, in a namespace where one is given, with the labels of `selector`."""
+        if kind in _PATHS:
+            listed = self._read(_folder(kind, namespace), **({"labelSelector": selector} if selector else {}))
+            items: list[Object] = listed["items"] if listed is not None else []
+            return items
         chosen = ("-l", selector) if selector else ()
         found: dict[str, list[Object]] = json.loads(
             self.kubectl("get", kind, *_in(namespace), *chosen, "-o", "json").stdout
@@ -148,6 +200,7 @@ class GivenCluster(Cluster):
 
     def stop(self) -> None:
         """Deletes what this test run left on this machine; the cluster stays as it is."""
+        super().stop()
         shutil.rmtree(self.scratch, ignore_errors=True)
 
     @cached_property
@@ -170,6 +223,11 @@ class GivenCluster(Cluster):
 def as_list(objects: Iterable[Object]) -> str:
     """Objects as one JSON document for `kubectl -f -`."""
     return json.dumps({"apiVersion": "v1", "kind": "List", "items": list(objects)})
+
+
+def _folder(kind: str, namespace: str | None) -> str:
+    scope = f"namespaces/{namespace}/" if namespace else ""
+    return f"{_PATHS[kind]}/{scope}{kind.partition('.')[0]}"
 
 
 def _in(namespace: str | None) -> tuple[str, ...]:

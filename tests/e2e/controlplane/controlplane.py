@@ -132,6 +132,7 @@ class ControlPlane(Cluster):
     def stop(self) -> None:
         """Kills everything and deletes the directory (kept where `E2E_KEEP` is set)."""
         # Nothing is flushed: all of it is thrown away. Reversed, so that nobody is left without what it talks to.
+        super().stop()
         for process in reversed(self._processes.values()):
             process.stop(signal.SIGKILL)
         if not os.environ.get("E2E_KEEP"):

@@ -19,6 +19,7 @@ def run(release: Release, *, kueue: bool, guard: bool) -> int:
         return 1
     build.ensure_all(needed_components(release, kueue=kueue), lambda line: print(line, file=sys.stderr, flush=True))
     signal.signal(signal.SIGTERM, _interrupt)
+    print(f"starting Trainer {release.trainer}, some 15 s", file=sys.stderr, flush=True)
     try:
         with ControlPlane(release, kueue=kueue) as plane:
             server = None
@@ -46,9 +47,22 @@ def _welcome(plane: ControlPlane, server: Guard | None) -> str:
         "",
         f"Trainer {plane.release.trainer} runs there, without nodes: pods are made and stay pending. To try:",
         "",
+        "# accepted: the runtime mounts a claim that every node can mount",
         f"kubectl apply -f {EXAMPLES / 'accepted.yaml'}",
         "kubectl get trainjobs,jobsets,pods",
+        "",
+        "# denied: the checkpoints would lie in the container's own filesystem" if server else "# the same, unguarded:",
         f"kubectl apply -f {EXAMPLES / 'denied.yaml'}",
+    ]
+    if server:
+        lines += [
+            "",
+            "# filled in: a volume, its mount, the directory; once more, and nothing is lost",
+            f"kubectl apply -f {EXAMPLES / 'filled.yaml'}",
+            "kubectl get trainjob filled -o yaml",
+            f"kubectl apply -f {EXAMPLES / 'filled.yaml'}",
+        ]
+    lines += [
         "",
         f"Logs are in {plane.directory}" + (f", Checkpoint Guard's in {server.log}" if server else ""),
         "Ctrl-C ends and deletes all of it",
