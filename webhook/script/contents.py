@@ -70,6 +70,14 @@ def keeps_optimizer(python: Python) -> bool:
     return bool(memo)
 
 
+def optimizer_of(python: Python) -> str:
+    """The optimizer's name in the text: what steps in the loop, else what is called so."""
+    for call in python.methods("step"):
+        if call.receiver is not None and "opt" in call.name.lower() and isinstance(call.receiver, ast.Name):
+            return call.receiver.id
+    return "optimizer"
+
+
 def is_weights(save: Save) -> bool:
     """Whether a save holds a model's weights and nothing that a run could go on from; False where it is not told."""
     python = save.python

@@ -8,8 +8,8 @@ from webhook.script.python import Call, Python
 from webhook.script.values import as_number
 
 
-def interval_of(python: Python, call: Call, depth: int = 0) -> tuple[float, ast.expr] | None:
-    """The number in ``if step % 500 == 0`` around a call or its only caller, with its node; None where none is seen."""
+def interval_of(python: Python, call: Call, depth: int = 0) -> tuple[float, ast.Compare] | None:
+    """The number in ``if step % 500 == 0`` around a call or its only caller, with the comparison; None if unseen."""
     for test, branch in call.guards():
         found = _modulus(python, test, call) if branch else None
         if found is not None:
@@ -21,7 +21,7 @@ def interval_of(python: Python, call: Call, depth: int = 0) -> tuple[float, ast.
     return interval_of(python, callers[0], depth + 1) if len(callers) == 1 else None
 
 
-def _modulus(python: Python, test: ast.expr, call: Call) -> tuple[float, ast.expr] | None:
+def _modulus(python: Python, test: ast.expr, call: Call) -> tuple[float, ast.Compare] | None:
     parts = test.values if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And) else [test]
     for part in parts:
         if isinstance(part, ast.Compare) and len(part.ops) == 1 and isinstance(part.ops[0], ast.Eq):
@@ -29,7 +29,7 @@ def _modulus(python: Python, test: ast.expr, call: Call) -> tuple[float, ast.exp
             if isinstance(left, ast.BinOp) and isinstance(left.op, ast.Mod) and _is_step(left.left):
                 number = as_number(python.value(left.right, call.around))
                 if number is not None and number >= 1:
-                    return number, left.right
+                    return number, part
     return None
 
 
@@ -40,3 +40,11 @@ def _is_step(node: ast.expr) -> bool:
         if "step" in name.lower() or name.lower() in ("iteration", "iter", "it", "iter_num"):
             return True
     return False
+
+
+def with_interval(python: Python, test: ast.Compare, steps: int) -> str:
+    """The same condition with another number, as the user would write it."""
+    left = test.left
+    if isinstance(left, ast.BinOp) and isinstance(left.right, ast.Constant):
+        return f"{python.text(left.left)} % {steps} == 0"
+    return f"{python.text(left.right) if isinstance(left, ast.BinOp) else 'every'} = {steps}"

@@ -1,0 +1,140 @@
+"""The optimizer is saved, and a restart does not read it back.
+
+Symptom: the loss jumps at every restart, and the learning rate warms up again.
+Fix: load the optimizer's state together with the weights.
+Bad:
+    args:
+    - |
+      state = torch.load(newest)
+      model.load_state_dict(state["model"])
+Good:
+    args:
+    - |
+      state = torch.load(newest)
+      model.load_state_dict(state["model"])
+      optimizer.load_state_dict(state["optimizer"])
+Reads: what torch.save writes and what is done with what torch.load gives; --no-load-optim, load_optimizer_states;
+adapters that are loaded from a checkpoint without the trainer being told.
+Silent when: what is loaded comes from elsewhere (it is where the run begins); anything mentions the optimizer's state
+on the way back; a part of the program is not seen.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from webhook.frameworks import find_calls, find_uses
+from webhook.frameworks.hf_trainer import train_calls
+from webhook.model.finding import Finding, Severity
+from webhook.model.rule import Rule
+from webhook.model.script import Remark
+from webhook.model.subject import Subject
+from webhook.script import Call, Python, Script, program_findings
+from webhook.script.contents import optimizer_of
+from webhook.script.flow import in_loop
+from webhook.script.names import saves
+
+ID = "optimizer-not-restored"
+_SAVED: Final = re.compile(r"""["'](\w*optim\w*)["']\s*:|\w*optim\w*\s*=\s*\w*optim\w*\.state_dict\(""")
+_READ: Final = re.compile(
+    r"""\w*optim\w*(\[\w+\])?\.load_state_dict|\[\s*["']\w*opt\w*["']\s*\]|get\(\s*["']\w*opt\w*["']|load_optim|optim\w*\s*=\s*\w*load"""
+    r"""|set_optimizer_state_dict|set_state_dict|optim_state_dict_to_load|load_state\(|load_checkpoint\(|\.restore\("""
+)
+
+
+def look(script: Script) -> Iterator[Remark]:
+    for use in (*find_uses(script), *find_calls(script)):
+        if use.loads is not None and use.loads.value is False:
+            name = use.loads.name if use.call is None else f"{use.loads.name}={use.loads.written}"
+            yield Remark(
+                use.loads.place,
+                f'"{name}" leaves the saved optimizer unread, and it reads where it saves',
+                f"without {name}" if use.call is None else f"{use.loads.name}=True",
+                subject=use.loads.name,
+            )
+    for python in script.pythons:
+        if script.whole and not script.unread and not python.source.stars:
+            yield from _by_hand(script, python)
+        yield from _adapters(script, python)
+
+
+def _by_hand(script: Script, python: Python) -> Iterator[Remark]:
+    text = python.source.text
+    if "torch.load" not in text and ".load(" not in text:
+        return
+    saved = _SAVED.search(text)
+    if saved is None or _READ.search(text) or "." in python.source.modules:
+        return
+    mine = [save for save in saves(script) if save.python is python and save.function == "torch.save"]
+    if not any(_holds_optimizer(python, save.call) and in_loop(python, save.call) for save in mine):
+        return
+    for call in python.methods("load_state_dict"):
+        node = call.argument("state_dict", 0)
+        if node is None or not _from_own(python, call, node):
+            continue
+        source = node.value if isinstance(node, ast.Subscript) else None
+        if source is None or "optim" in python.text(node).lower():
+            continue
+        key = saved.group(1) or "optimizer"
+        yield Remark(
+            python.at(call),
+            f'"{python.text(call.node)}" is all that is read back, without "{key}"',
+            f'{python.text(call.node)}\n{optimizer_of(python)}.load_state_dict({python.text(source)}["{key}"])',
+            subject=key,
+        )
+        return
+
+
+def _holds_optimizer(python: Python, call: Call) -> bool:
+    node = call.argument("obj", 0)
+    if node is None:
+        return False
+    return any("optim" in python.source.source(origin) for origin, _ in python.origins(node, call.around))
+
+
+def _from_own(python: Python, call: Call, node: ast.expr) -> bool:
+    """``state["model"]`` where state comes from torch.load, and not from what is called pretrained or initial."""
+    base = node.value if isinstance(node, ast.Subscript) else node
+    for origin, _ in python.origins(base, call.around):
+        if isinstance(origin, ast.Call) and python.source.dotted(origin.func)[0] == "torch.load":
+            shown = python.source.source(origin).lower()
+            return not any(word in shown for word in ("pretrain", "init", "weights", "teacher", "best", "base"))
+    return False
+
+
+def _adapters(script: Script, python: Python) -> Iterator[Remark]:
+    """``PeftModel.from_pretrained(base, get_last_checkpoint(out))`` and ``train()`` with nothing."""
+    trains = train_calls(python)
+    if not trains or any(call.node.args or call.node.keywords for call in trains):
+        return
+    for call in python.calls("peft.PeftModel.from_pretrained", "peft.PeftModelForCausalLM.from_pretrained"):
+        path = call.argument("model_id", 1)
+        if path is None:
+            continue
+        for origin, _ in python.origins(path, call.around):
+            if isinstance(origin, ast.Call) and "last_checkpoint" in python.source.dotted(origin.func)[0]:
+                shown = python.text(path)
+                yield Remark(
+                    python.at(call),
+                    f'only the adapters are read from "{shown}", and "{trains[0].name}()" begins anew',
+                    f"{trains[0].name}(resume_from_checkpoint={shown})",
+                    subject=shown,
+                )
+                return
+
+
+def check(subject: Subject) -> Iterator[Finding]:
+    return program_findings(subject, ID, look)
+
+
+RULE = Rule(
+    id=ID,
+    severity=Severity.WARN,
+    why="the optimizer begins from nothing at every restart, so the loss jumps and training is not the same",
+    check=check,
+    on_runtime=Severity.WARN,
+    reads_program=True,
+)

@@ -1,0 +1,126 @@
+"""The checkpoints hold the weights alone: no optimizer, no scheduler, so a run cannot go on from them.
+
+Symptom: after a restart the loss jumps and the learning rate warms up again.
+Fix: save the optimizer's state with the weights.
+Bad:
+    args:
+    - |
+      torch.save(model.state_dict(), f"{out}/step_{step:08d}.pt")
+Good:
+    args:
+    - |
+      torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict(), "step": step}, path)
+Reads: what is saved in the loop; save_only_model, --no-save-optim, load_module_only, save_weights_only,
+accelerate_full_state_at_epoch.
+Silent when: the optimizer is saved anywhere; it is an export after training, or the best model beside others; nothing
+is saved into the checkpoint directory.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from typing import Final
+
+from webhook.frameworks import find_calls, find_uses
+from webhook.model.finding import Finding, Severity
+from webhook.model.rule import Rule
+from webhook.model.script import Remark
+from webhook.model.subject import Subject
+from webhook.script import Python, Script, program_findings
+from webhook.script.contents import is_weights, keeps_optimizer, optimizer_of
+from webhook.script.flow import in_loop, loop_learns
+from webhook.script.names import Save, saves
+from webhook.script.values import said
+
+ID = "weights-only-checkpoint"
+_EXPORTS: Final = ("best", "final", "export", "ema", "deploy", "publish", "inference")
+_FUNCTIONS: Final = (
+    "torch.save",
+    "torch.distributed.checkpoint.save",
+    "torch.distributed.checkpoint.async_save",
+    "save_pretrained",
+)
+
+
+def look(script: Script) -> Iterator[Remark]:
+    for use in (*find_uses(script), *find_calls(script)):
+        full = use.full
+        if full is None or full.value is not False or (use.saves is not None and use.saves.value is False):
+            continue
+        # Two callbacks of Lightning, or a save of one's own, may keep the rest.
+        if use.python is not None and keeps_optimizer(use.python) and use.framework.id not in ("deepspeed",):
+            continue
+        if not full.given and use.partial:
+            continue
+        short = full.name.rpartition(".")[2]
+        stated = said(full.written.rpartition("=")[2]) if full.given else "absent"
+        done = "read back" if use.framework.id == "deepspeed" else "saved"
+        yield Remark(
+            full.place,
+            f'"{short}" leaves the optimizer\'s state out'
+            if short.startswith("--")
+            else f'"{short}" is {stated}, so no optimizer state is {done}',
+            _fix(full.name, full.given),
+            subject=full.name,
+        )
+    if not find_uses(script):
+        for python in script.pythons:
+            yield from _by_hand(script, python)
+
+
+def _fix(name: str, given: bool) -> str:
+    if name == "accelerate_full_state_at_epoch" or not given:
+        return f"{name}=True"
+    if name.startswith("--"):
+        return f"without {name}"
+    if "save_contents" in name:
+        return f"{name}='[model,optimizer,extra]'"
+    return f"{name}=False"
+
+
+def _by_hand(script: Script, python: Python) -> Iterator[Remark]:
+    if keeps_optimizer(python) or python.source.stars or not loop_learns(python):
+        return
+    mine = [save for save in saves(script) if save.python is python]
+    looped = [save for save in mine if in_loop(python, save.call) and not _is_export(save)]
+    if not looped or not all(save.function in _FUNCTIONS and is_weights(save) for save in looped):
+        return
+    for save in looped:
+        if script.on_volume(save.value):
+            shown = said(python.text(save.call.node))
+            yield Remark(
+                python.at(save.call),
+                f'"{shown[:64]}" saves no optimizer state, and nothing else does',
+                f'torch.save({{"model": {_model_of(python, save)}.state_dict(), '
+                f'"optimizer": {optimizer_of(python)}.state_dict()}}, {python.text(save.path)})',
+                subject=save.name,
+            )
+            return
+
+
+def _model_of(python: Python, save: Save) -> str:
+    """The model in the user's own words."""
+    call = save.call.node if save.function == "save_pretrained" else save.call.argument("obj", 0)
+    if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute):
+        return python.text(call.func.value)
+    return "model"
+
+
+def _is_export(save: Save) -> bool:
+    name = save.name.lower() + save.python.text(save.path).lower()
+    return any(word in name for word in _EXPORTS)
+
+
+def check(subject: Subject) -> Iterator[Finding]:
+    return program_findings(subject, ID, look)
+
+
+RULE = Rule(
+    id=ID,
+    severity=Severity.WARN,
+    why="a restart has weights and no optimizer: momentum, learning rate and step begin again, and the loss jumps",
+    check=check,
+    on_runtime=Severity.WARN,
+    reads_program=True,
+)
