@@ -27,8 +27,10 @@ from webhook.model.rule import Rule
 from webhook.model.script import Remark
 from webhook.model.subject import Subject
 from webhook.script import Call, Invocation, Python, Script, program_findings
+from webhook.script.flow import in_loop
 from webhook.script.loads import flags_of, loads, optional_arguments
-from webhook.script.values import is_true
+from webhook.script.names import saves
+from webhook.script.values import is_known, is_true, said
 
 ID = "resume-not-asked-for"
 
@@ -56,6 +58,7 @@ def look(script: Script) -> Iterator[Remark]:
     for invocation in script.invocations:
         if invocation.python is not None and all(isinstance(word, str) for word in invocation.arguments):
             yield from _in_text(script, invocation, invocation.python)
+            yield from _switched_off(script, invocation, invocation.python)
 
 
 def _in_text(script: Script, invocation: Invocation, python: Python) -> Iterator[Remark]:
@@ -94,6 +97,50 @@ def _in_text(script: Script, invocation: Invocation, python: Python) -> Iterator
         else f"{flag} <the newest checkpoint>    # or let the program look for it where {flag} is None",
         subject=flag,
     )
+
+
+def _switched_off(script: Script, invocation: Invocation, python: Python) -> Iterator[Remark]:
+    """Every load stands under a condition that a setting of the text itself makes false: ``RESUME = False``."""
+    switches: list[ast.expr] = []
+    for load in loads(script):
+        if load.python is not python or _is_weights(load.call):
+            continue
+        switch = next((one for test, way in load.call.guards() if (one := _off(python, test, way)) is not None), None)
+        if switch is None:
+            return
+        switches.append(switch)
+    if not switches or any(True for _ in resume_nodes(python)):
+        return
+    node = switches[0]
+    name = python.text(node)
+    if name in invocation.flags or not any(in_loop(save.python, save.call) for save in saves(script)):
+        return
+    bound = python.bindings(node, None)
+    value = python.value(node, None)
+    yield Remark(
+        python.at(bound[0].line) if bound else python.at(node),
+        f'the program loads a checkpoint only where "{name}" says so, and it is {said(repr(value))}',
+        "if os.path.exists(<the newest checkpoint>):    # as the condition of the load",
+        subject=name,
+    )
+
+
+def _off(python: Python, test: ast.expr, branch: bool) -> ast.expr | None:
+    """The name in a condition that is known not to hold: a name of the module with one value, alone or compared."""
+    name, holds = test, None
+    if isinstance(test, ast.Compare) and len(test.ops) == 1 and isinstance(test.ops[0], ast.Eq | ast.NotEq):
+        name, other = test.left, python.value(test.comparators[0], None)
+        value = python.value(name, None)
+        if is_known(value) and is_known(other):
+            holds = (value == other) == isinstance(test.ops[0], ast.Eq)
+    elif isinstance(test, ast.Name):
+        value = python.value(test, None)
+        if isinstance(value, bool) or value is None:
+            holds = bool(value)
+    if not isinstance(name, ast.Name) or holds is None or holds == branch:
+        return None
+    bound = python.bindings(name, None)
+    return name if len(bound) == 1 and bound[0].around is None else None
 
 
 def _given(invocation: Invocation, made: Call) -> bool:

@@ -90,19 +90,20 @@ def is_weights(save: Save) -> bool:
     return bool(origins) and all(_holds_weights(python, origin, where) for origin, where in origins)
 
 
-def _holds_weights(python: Python, node: ast.expr, around: Around | None) -> bool:
+def _holds_weights(python: Python, node: ast.expr, around: Around | None, depth: int = 0) -> bool:
     if isinstance(node, ast.Call):
         if isinstance(node.func, ast.Attribute) and node.func.attr == "state_dict":
             return _is_model(python, node.func.value)
         return False
-    if not isinstance(node, ast.Dict):
+    if not isinstance(node, ast.Dict) or depth > 4:
         return False
     weights = False
     for key, value in zip(node.keys, node.values, strict=True):
         name = key.value.lower() if isinstance(key, ast.Constant) and isinstance(key.value, str) else ""
         if not name or "optim" in name or name == "opt":
             return False
-        if any(_holds_weights(python, origin, where) for origin, where in python.origins(value, around)):
+        inner = python.origins(value, around)
+        if any(_holds_weights(python, origin, where, depth + 1) for origin, where in inner):
             weights = True
         elif not any(word in name for word in _PLAIN):
             return False

@@ -93,8 +93,8 @@ def in_loop(python: Python, call: Call, depth: int = 0) -> bool | None:
 
 
 def _called_in_loop(python: Python, call: Call, scope: Around, name: str, depth: int) -> bool | None:
-    callers = [one for one in python.source.by_attr.get(name, ()) if one.node is not call.node]
-    method = any(around.kind == "class" for around in scope.outwards())
+    method = scope.outer is not None and scope.outer.kind == "class"
+    callers = [one for one in python.source.calls_of(name, method) if one.node is not call.node]
     if not callers:
         # A method may be a hook that a framework calls; a function may be handed on.
         return None

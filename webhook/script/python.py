@@ -149,6 +149,7 @@ class Source:
         "modules",
         "names",
         "picks",
+        "repeated",
         "returns",
         "stars",
         "statements",
@@ -172,6 +173,8 @@ class Source:
         self.calls: list[Call] = []
         self.by_attr: dict[str, list[Call]] = {}
         self.functions: dict[str, Function] = {}
+        self.repeated: set[str] = set()
+        """Names of functions that are defined more than once."""
         self.classes: dict[str, ast.ClassDef] = {}
         self.returns: dict[int, list[tuple[ast.expr, Around | None]]] = {}
         """id of a function's node -> what it returns."""
@@ -187,6 +190,14 @@ class Source:
         self._walk(self.tree)
         for call in self.calls:
             self.by_attr.setdefault(call.attr, []).append(call)
+
+    def calls_of(self, name: str, method: bool) -> list[Call]:
+        """The calls of a function or class of this text by its bare name, or of a method on anything but an import."""
+        return [
+            call
+            for call in self.by_attr.get(name, ())
+            if not call.imported and isinstance(call.node.func, ast.Attribute if method else ast.Name)
+        ]
 
     def line(self, number: int) -> str:
         """One line as written, for a message."""
@@ -432,6 +443,8 @@ def _on_named(source: Source, node: ast.NamedExpr, around: Around | None) -> Non
 
 
 def _on_function(source: Source, node: Function, around: Around | None) -> Below:
+    if node.name in source.functions:
+        source.repeated.add(node.name)
     source.functions.setdefault(node.name, node)
     inner = Around("function", node, around)
     for argument in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs, node.args.vararg, node.args.kwarg):
@@ -691,6 +704,35 @@ class Python:
             here = here.scope.outer
         return self.source.bindings.get((0, node.id), [])
 
+    def given(self, binding: Binding, name: str) -> list[tuple[ast.expr, Around | None]]:
+        """What the calls of a function give for its parameter, its default among them; empty where that is not told.
+
+        It is told where the function has its name alone, and is called by it and not handed on.
+        """
+        scope = binding.around
+        function = scope.node if scope is not None else None
+        if binding.how != "parameter" or not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+            return []
+        owner = scope.outer.node if scope.outer is not None and scope.outer.kind == "class" else None
+        called = owner.name if owner is not None and function.name == "__init__" else function.name
+        if called in self.source.repeated or (owner is None and function.decorator_list):
+            return []
+        names = [one.arg for one in (*function.args.posonlyargs, *function.args.args)]
+        position = names.index(name) - (owner is not None) if name in names else None
+        out: list[tuple[ast.expr, Around | None]] = []
+        for call in self.source.calls_of(called, method=owner is not None and called == function.name):
+            if call.open_ended or len(out) > 8:
+                return []
+            node = call.argument(name, position if position is None or position >= 0 else None)
+            if node is None:
+                node = _default(function, name)
+                if node is None:
+                    return []
+                out.append((node, None))
+            else:
+                out.append((node, call.around))
+        return out
+
     def origins(self, node: ast.expr, around: Around | None = None) -> list[tuple[ast.expr, Around | None]]:
         """Every expression that a value may come from: names followed, both ways of ``a if b else c`` and ``a or b``,
         and what a function of this text returns.
@@ -711,6 +753,12 @@ class Python:
                     if found:
                         pending += [(one.value, one.around, steps + 1) for one in reversed(found)]
                         continue
+                    if isinstance(here, ast.Name):
+                        bound = self.bindings(here, where)
+                        handed = self.given(bound[0], here.id) if len(bound) == 1 else []
+                        if handed:
+                            pending += [(node, outer, steps + 1) for node, outer in reversed(handed)]
+                            continue
                 elif isinstance(here, ast.IfExp):
                     pending += [(here.orelse, where, steps + 1), (here.body, where, steps + 1)]
                     continue
@@ -762,6 +810,10 @@ class Python:
 
     def _bound(self, found: list[Binding], node: ast.expr, depth: int) -> Value:
         """The value that several assignments leave: the last unconditional one before the use, where there is one."""
+        if len(found) == 1 and found[0].how == "parameter" and isinstance(node, ast.Name):
+            values = [self._value(one, where, depth) for one, where in self.given(found[0], node.id)]
+            same = values and all(type(one) is type(values[0]) and one == values[0] for one in values[1:])
+            return values[0] if same else UNKNOWN
         if any(one.value is None or one.how == "with" for one in found):
             if any(one.how in ("for", "+=") for one in found):
                 return Unknown("loop", self.text(node))
@@ -974,6 +1026,18 @@ class Python:
 
     def _walrus(self, node: ast.NamedExpr, around: Around | None, depth: int) -> Value:
         return self._value(node.value, around, depth)
+
+
+def _default(function: Function, name: str) -> ast.expr | None:
+    """The default of a parameter; None where it has none."""
+    positional = [*function.args.posonlyargs, *function.args.args]
+    for argument, value in zip(reversed(positional), reversed(function.args.defaults), strict=False):
+        if argument.arg == name:
+            return value
+    for argument, keyword_default in zip(function.args.kwonlyargs, function.args.kw_defaults, strict=True):
+        if argument.arg == name:
+            return keyword_default
+    return None
 
 
 _EVALUATE: Final[Mapping[type, Any]] = {
