@@ -9,7 +9,7 @@ Good:
     metadata:
       annotations: {checkpoint-guard.io/checkpoint-size: 80Gi}    # and a claim of 320Gi for three copies
 Reads: annotation checkpoint-size, else model-params and the policy's table; the claim's capacity, else its request.
-How many copies the program keeps is not read yet: one kept and one being written are taken, since no run needs less.
+The copies that the program keeps are counted, and one that is being written; where they are not known, one is taken.
 Silent when: no annotation says a size, or the claim is absent, unknown, or large enough.
 """
 
@@ -18,17 +18,22 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from webhook.frameworks import find_calls, find_uses
 from webhook.model.cluster import Claim, PersistentVolume, Runtime
 from webhook.model.finding import Finding, Origin, Severity
 from webhook.model.names import CHECKPOINT_SIZE, MODEL_PARAMS
 from webhook.model.policy import CheckpointSize
 from webhook.model.rule import Rule
+from webhook.model.script import Remark
 from webhook.model.size import format_bytes, parse_bytes, parse_count
 from webhook.model.subject import Subject
+from webhook.script import Script
+from webhook.script.values import as_number
 from webhook.storage import Use, claim_uses
 
 KEPT = 1
 """Copies that a program keeps at least."""
+_COPIES = "kept-copies"
 
 
 def check(subject: Subject) -> Iterator[Finding]:
@@ -47,7 +52,8 @@ def check(subject: Subject) -> Iterator[Finding]:
             subject=key,
         )
         return
-    need = size * (KEPT + 1)
+    kept = _kept(subject)
+    need = size * (kept + 1)
     for use in claim_uses(subject):
         claim = use.claim
         if use.checkpoint is None or not isinstance(claim, Claim):
@@ -58,8 +64,10 @@ def check(subject: Subject) -> Iterator[Finding]:
         yield Finding(
             at=use.origin(),
             problem=(
-                f'claim "{claim.name}" has {format_bytes(has)}, checkpoints of {format_bytes(size)} '
-                f"need {format_bytes(need)} at least"
+                f'claim "{claim.name}" has {format_bytes(has)}, '
+                + (f"{kept + 1} checkpoints" if kept > KEPT else "checkpoints")
+                + f" of {format_bytes(size)} need {format_bytes(need)}"
+                + ("" if kept > KEPT else " at least")
             ),
             fix=_fix(subject, use, claim, format_bytes(need)),
             at_most=use.at_most,
@@ -67,6 +75,26 @@ def check(subject: Subject) -> Iterator[Finding]:
             container=use.container,
             subject=claim.name,
         )
+
+
+def _kept(subject: Subject) -> int:
+    """The copies that the programs keep: the most that any of them says."""
+    most = KEPT
+    for program in subject.programs():
+        remarks = program.remarks.get(_COPIES)
+        if remarks is None:
+            remarks = tuple(_copies(program.read()))
+            program.remarks[_COPIES] = remarks
+        most = max([most, *(int(remark.subject) for remark in remarks)])
+    return most
+
+
+def _copies(script: Script) -> Iterator[Remark]:
+    """The number of each framework's setting, kept with what the rules said of the program."""
+    for use in (*find_uses(script), *find_calls(script)):
+        number = as_number(use.keep.value) if use.keep is not None else None
+        if use.keep is not None and number is not None and 0 < number < 1000:
+            yield Remark(use.keep.place, "", "", subject=str(int(number)))
 
 
 def _annotated(subject: Subject) -> tuple[str, str, str] | None:

@@ -6,20 +6,23 @@ Bad:
     TrainingArguments(output_dir=out, save_steps=100)
 Good:
     TrainingArguments(output_dir=out, save_steps=100, save_total_limit=3)
-Reads: the framework's own argument or flag for the number of copies, and its default.
-Silent when: a number is given or may be given where nobody sees it; the program removes files itself; nothing is saved.
+Reads: the framework's own argument or flag for the number of copies, and its default; in a loop of the program's own,
+whether a save is named by its step and anything is ever removed.
+Silent when: a number is given or may be given where nobody sees it; the program removes files itself; nothing is saved;
+a save of its own is named by the epoch, or goes elsewhere than to a volume.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from webhook.frameworks import find_uses
+from webhook.frameworks import find_calls, find_uses
 from webhook.model.finding import Finding, Severity
 from webhook.model.rule import Rule
 from webhook.model.script import Remark
 from webhook.model.subject import Subject
 from webhook.script import Script, program_findings
+from webhook.script.values import said
 
 ID = "unlimited-checkpoints"
 
@@ -42,6 +45,21 @@ def look(script: Script) -> Iterator[Remark]:
             f"{use.framework.keep_fix}    # beside the other arguments of line {keep.place.line}"
             if keep.place.line
             else use.framework.keep_fix,
+            subject=keep.name,
+        )
+    for use in find_calls(script):
+        keep, directory = use.keep, use.directory
+        if keep is None or keep.value is not None or directory is None or not script.on_volume(directory.value):
+            continue
+        if _cleans_up(script):
+            continue
+        shown = f'"{said(directory.written)}"' if directory.written else f'"{use.framework.title}"'
+        yield Remark(
+            keep.place,
+            f"nothing removes old checkpoints of {shown}, and the steps name new ones"
+            if not keep.given and keep.name == "os.remove"
+            else f'"{keep.name}" is absent, so {use.framework.title} keeps every checkpoint',
+            use.framework.keep_fix,
             subject=keep.name,
         )
 
