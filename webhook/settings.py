@@ -41,9 +41,9 @@ class Settings(BaseSettings):
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     docs: bool = False
     """Serve FastAPI's ``/docs``."""
-    in_flight: Annotated[int, Field(ge=1, le=10_000)] = 64
+    in_flight: Annotated[int, Field(ge=1, le=10_000)] = 256
     """Requests that may wait for the cluster at a time."""
-    waiting: Annotated[int, Field(ge=0, le=100_000)] = 448
+    waiting: Annotated[int, Field(ge=0, le=100_000)] = 256
     """Requests beyond that before further ones get 503."""
     lookup_timeout: Seconds = 2.0
     body_timeout: Seconds = 10.0

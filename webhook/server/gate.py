@@ -17,7 +17,7 @@ class Gate:
     arriving; whoever comes on top is turned away (503) at once instead of being kept until its caller gives up.
     """
 
-    def __init__(self, in_flight: int = 64, waiting: int = 448) -> None:
+    def __init__(self, in_flight: int = 256, waiting: int = 256) -> None:
         self.turn = asyncio.Semaphore(in_flight)
         self.inside = 0
         self._limit = in_flight + waiting
