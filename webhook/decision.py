@@ -22,6 +22,7 @@ from webhook.model.request import MalformedObject, Request
 from webhook.model.rule import Rule
 from webhook.model.script import Program, Written
 from webhook.model.shape import check_shape
+from webhook.model.sign import signs_of
 from webhook.model.subject import Subject
 from webhook.model.verdict import Decision, Defaulted, Facts
 from webhook.rules import RULES
@@ -90,9 +91,9 @@ def review_object(request: Request, cluster: ClusterView, policy: Policy, releas
         judged.append((1, -1, _in_mode(_broken(request, "effective", error), mode)))
     if subject is not None:
         try:
-            asked = _asked(subject.is_trainjob, _about_programs(subject))
+            asked = _asked(subject.is_trainjob, signs_of(subject), _about_programs(subject))
         except Exception as error:
-            asked = _asked(subject.is_trainjob, frozenset())
+            asked = _asked(subject.is_trainjob, ~0, frozenset())
             broken.append("script")
             judged.append((1, -1, _in_mode(_broken(request, "script", error), mode)))
         for entry in asked:
@@ -137,15 +138,24 @@ def _about_programs(subject: Subject) -> frozenset[str]:
     return every.intersection(spoke)
 
 
-@lru_cache(maxsize=256)
-def _asked(trainjob: bool, about_programs: frozenset[str]) -> tuple[Check, ...]:
-    """The rules to ask, in order: those that do not read programs, and of the others these."""
-    checks = _CHECKS if trainjob else _RUNTIME_CHECKS
-    return tuple(entry for entry in checks if not entry[1].reads_program or entry[1].id in about_programs)
+@lru_cache(maxsize=512)
+def _asked(trainjob: bool, signs: int, about_programs: frozenset[str]) -> tuple[Check, ...]:
+    """The rules to ask, in order: those whose sign is there, and of those that read programs the ones named."""
+    return tuple(
+        entry
+        for entry in (_CHECKS if trainjob else _RUNTIME_CHECKS)
+        if (not entry[1].when or entry[1].when & signs)
+        and (not entry[1].reads_program or entry[1].id in about_programs)
+    )
 
 
-def build_subject(request: Request, cluster: ClusterView, policy: Policy, release: Release) -> Subject:
-    """What the rules see of a well-formed request: its runtime, its pods, its checkpoint directories."""
+def build_subject(
+    request: Request, cluster: ClusterView, policy: Policy, release: Release, given: Runtime | Gap | None = None
+) -> Subject:
+    """What the rules see of a well-formed request: its runtime, its pods, its checkpoint directories.
+
+    ``given`` is a TrainJob's runtime where it is known already.
+    """
     obj = request.object
     spec = obj.get("spec") or {}
     trainjob: Mapping[str, Any] | None = None
@@ -153,7 +163,7 @@ def build_subject(request: Request, cluster: ClusterView, policy: Policy, releas
     elsewhere = False
     if request.kind == "TrainJob":
         trainjob = obj
-        runtime = _runtime_of(request, spec, cluster, release)
+        runtime = given or _runtime_of(request, spec, cluster, release)
         # Trainer below 2.3 ignores managedBy and runs an unsuspended job right here.
         elsewhere = spec.get("managedBy") == MULTIKUEUE and (
             release.at_least(Release.V2_3) or bool(spec.get("suspend"))
@@ -212,7 +222,9 @@ def build_subject(request: Request, cluster: ClusterView, policy: Policy, releas
             request.dry_run,
             request.uid,
         )
-        built.append(build_subject(before, cluster, policy, release))
+        # The old object is judged by the runtime of the new one, which cannot refer to another.
+        same = runtime if trainjob is not None else None
+        built.append(build_subject(before, cluster, policy, release, same))
         return built[0]
 
     return Subject(

@@ -25,3 +25,5 @@ class Rule(Struct, frozen=True):
     check: Callable[[Subject], Iterator[Finding]]
     on_runtime: Severity | None = None
     reads_program: bool = False
+    when: int = 0
+    """The sign (``webhook.model.sign``) without which the rule has nothing to say; 0: it is always asked."""

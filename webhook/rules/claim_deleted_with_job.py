@@ -23,6 +23,7 @@ from collections.abc import Iterator
 from webhook.model.finding import Finding, Origin, Severity
 from webhook.model.paste import to_yaml
 from webhook.model.rule import Rule
+from webhook.model.sign import TEMPLATES
 from webhook.model.subject import Subject
 
 
@@ -66,4 +67,5 @@ RULE = Rule(
     why="deleting the TrainJob, or its TTL, takes every checkpoint along: a resubmitted run starts at step 0",
     check=check,
     on_runtime=Severity.WARN,
+    when=TEMPLATES,
 )

@@ -18,6 +18,7 @@ from collections.abc import Iterator
 
 from webhook.model.finding import Finding, Origin, Severity
 from webhook.model.rule import Rule
+from webhook.model.sign import ELSEWHERE
 from webhook.model.subject import Subject
 
 
@@ -42,4 +43,5 @@ RULE = Rule(
     severity=Severity.WARN,
     why="a run that Kueue moves to another worker cluster finds its checkpoints only if both mount the same storage",
     check=check,
+    when=ELSEWHERE,
 )

@@ -28,6 +28,7 @@ from webhook.model.finding import Finding, Severity
 from webhook.model.paste import shown_value, to_yaml
 from webhook.model.pod import Layer, Raw
 from webhook.model.rule import Rule
+from webhook.model.sign import OVERRIDES
 from webhook.model.subject import Subject
 
 _INITIALIZERS: Final = {"dataset-initializer": "dataset", "model-initializer": "model"}
@@ -92,4 +93,5 @@ RULE = Rule(
     severity=Severity.DENY,
     why="Trainer refuses the TrainJob, and its message does not say where the variables belong",
     check=check,
+    when=OVERRIDES,
 )

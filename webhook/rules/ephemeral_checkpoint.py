@@ -23,6 +23,7 @@ from collections.abc import Iterator
 from webhook.model.finding import Finding, Severity
 from webhook.model.pod import StorageKind
 from webhook.model.rule import Rule
+from webhook.model.sign import NOT_DURABLE
 from webhook.model.subject import Subject
 from webhook.storage import claim_instead
 
@@ -59,4 +60,5 @@ RULE = Rule(
     why="every restart gets a new pod and an empty directory, so the run starts again at step 0",
     check=check,
     on_runtime=Severity.DENY,
+    when=NOT_DURABLE,
 )

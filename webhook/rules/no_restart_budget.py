@@ -26,6 +26,7 @@ from webhook.effective.restarts import ORDINARY, first_rule, restarts_left
 from webhook.model.finding import Finding, Origin, Severity
 from webhook.model.names import PATH
 from webhook.model.rule import Rule
+from webhook.model.sign import RESTARTS
 from webhook.model.subject import Subject
 
 
@@ -81,4 +82,5 @@ RULE = Rule(
     why="the first failed Job ends the run, and nobody starts it again from its last checkpoint",
     check=check,
     on_runtime=Severity.WARN,
+    when=RESTARTS,
 )

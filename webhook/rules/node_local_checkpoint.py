@@ -26,6 +26,7 @@ from webhook.model.cluster import Gap
 from webhook.model.finding import Finding, Severity
 from webhook.model.pod import Checkpoint, Storage, StorageKind
 from webhook.model.rule import Rule
+from webhook.model.sign import NOT_DURABLE
 from webhook.model.subject import Subject
 from webhook.storage import claim_instead
 
@@ -94,4 +95,5 @@ RULE = Rule(
     why="a pod that restarts on another node finds an empty directory or waits for the old node for ever",
     check=check,
     on_runtime=Severity.DENY,
+    when=NOT_DURABLE,
 )

@@ -27,6 +27,7 @@ from webhook.model.names import JOBSET_NAME_LABEL
 from webhook.model.paste import to_yaml
 from webhook.model.pod import Checkpoint
 from webhook.model.rule import Rule
+from webhook.model.sign import NOT_PLAIN
 from webhook.model.subject import Subject
 
 
@@ -75,4 +76,5 @@ RULE = Rule(
     why="a restarted pod looks into a directory of its own that is empty, so the run starts again at step 0",
     check=check,
     on_runtime=Severity.WARN,
+    when=NOT_PLAIN,
 )

@@ -23,6 +23,7 @@ from webhook.model.finding import Finding, Origin, Severity
 from webhook.model.paste import to_yaml
 from webhook.model.pod import EMPTY, Checkpoint, Raw, StorageKind
 from webhook.model.rule import Rule
+from webhook.model.sign import NOT_DURABLE
 from webhook.model.subject import Subject
 from webhook.storage import claim_instead, free_name, override_at, source_of
 
@@ -78,4 +79,5 @@ RULE = Rule(
     why="no checkpoint is ever written, so there is none to resume from",
     check=check,
     on_runtime=Severity.DENY,
+    when=NOT_DURABLE,
 )

@@ -21,6 +21,7 @@ from collections.abc import Iterator
 from webhook.model.finding import Finding, Origin, Severity
 from webhook.model.release import Release
 from webhook.model.rule import Rule
+from webhook.model.sign import TTL
 from webhook.model.subject import Subject
 
 _FIELD = "ttlSecondsAfterFinished"
@@ -56,4 +57,5 @@ RULE = Rule(
     why="the run that used up its restarts starts again with a count of 0, so maxRestarts never ends it",
     check=check,
     on_runtime=Severity.WARN,
+    when=TTL,
 )

@@ -23,6 +23,7 @@ from webhook.effective.restarts import ORDINARY, first_rule, pod_rules, restarts
 from webhook.model.finding import Finding, Origin, Severity
 from webhook.model.pod import EffectiveJob, EffectiveSet
 from webhook.model.rule import Rule
+from webhook.model.sign import RESTARTS
 from webhook.model.subject import Subject
 
 
@@ -98,4 +99,5 @@ RULE = Rule(
     why="the run ends for good where a restart would have resumed it from its last checkpoint",
     check=check,
     on_runtime=Severity.DENY,
+    when=RESTARTS,
 )

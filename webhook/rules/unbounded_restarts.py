@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from webhook.effective.restarts import ORDINARY, UNBOUNDED, first_rule
 from webhook.model.finding import Finding, Origin, Severity
 from webhook.model.rule import Rule
+from webhook.model.sign import RESTARTS
 from webhook.model.subject import Subject
 
 
@@ -58,4 +59,5 @@ RULE = Rule(
     why="a script that fails at each start holds its nodes for ever, and no checkpoint gets any further",
     check=check,
     on_runtime=Severity.WARN,
+    when=RESTARTS,
 )

@@ -23,6 +23,7 @@ from webhook.model.finding import Finding, Severity
 from webhook.model.paste import to_yaml
 from webhook.model.pod import DirectoryStatus, EffectiveJob
 from webhook.model.rule import Rule
+from webhook.model.sign import NOT_PLAIN
 from webhook.model.subject import Subject
 
 
@@ -62,4 +63,5 @@ RULE = Rule(
     severity=Severity.AUDIT,
     why="nothing says where checkpoints go, so whether the run can resume is not known",
     check=check,
+    when=NOT_PLAIN,
 )

@@ -26,6 +26,7 @@ from webhook.model.finding import Finding, Severity
 from webhook.model.paste import to_yaml
 from webhook.model.pod import Checkpoint
 from webhook.model.rule import Rule
+from webhook.model.sign import NOT_PLAIN
 from webhook.model.subject import Subject
 
 
@@ -76,4 +77,5 @@ RULE = Rule(
     why="all runs share one directory with that literal name, so one overwrites or resumes from another's checkpoints",
     check=check,
     on_runtime=Severity.WARN,
+    when=NOT_PLAIN,
 )

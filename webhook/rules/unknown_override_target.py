@@ -24,6 +24,7 @@ from webhook.model.nearest import nearest
 from webhook.model.pod import EMPTY, EffectiveJob, EffectiveSet, Layer, Raw
 from webhook.model.release import Release
 from webhook.model.rule import Rule
+from webhook.model.sign import OVERRIDES
 from webhook.model.subject import Subject
 
 
@@ -120,4 +121,5 @@ RULE = Rule(
     severity=Severity.DENY,
     why="Trainer adds it without an image, JobSet or the Job API refuses that in silence, and no pod ever comes",
     check=check,
+    when=OVERRIDES,
 )

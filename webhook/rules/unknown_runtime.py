@@ -20,6 +20,7 @@ from collections.abc import Iterator
 from webhook.model.cluster import Gap, Runtime
 from webhook.model.finding import Finding, Origin, Severity
 from webhook.model.rule import Rule
+from webhook.model.sign import NO_RUNTIME
 from webhook.model.subject import Subject
 
 
@@ -48,4 +49,5 @@ RULE = Rule(
     severity=Severity.AUDIT,
     why="the pods cannot be worked out, so nobody checked whether the run finds its checkpoints again",
     check=check,
+    when=NO_RUNTIME,
 )

@@ -21,6 +21,7 @@ from collections.abc import Iterator
 from webhook.model.finding import Finding, Severity
 from webhook.model.pod import Checkpoint, DirectoryStatus
 from webhook.model.rule import Rule
+from webhook.model.sign import NOT_PLAIN
 from webhook.model.subject import Subject
 
 
@@ -58,4 +59,5 @@ RULE = Rule(
     why="whether the checkpoints outlive the pod was not judged",
     check=check,
     on_runtime=Severity.AUDIT,
+    when=NOT_PLAIN,
 )

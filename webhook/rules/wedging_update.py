@@ -32,6 +32,7 @@ from webhook.model.injected import without_returned
 from webhook.model.pod import EMPTY, EffectiveSet, Raw
 from webhook.model.release import Release
 from webhook.model.rule import Rule
+from webhook.model.sign import UPDATED
 from webhook.model.subject import Subject
 
 _NAMED: Final = 50
@@ -175,4 +176,5 @@ RULE = Rule(
     why="Trainer lets it through and JobSet refuses it, so the suspended run never resumes from its checkpoint",
     check=check,
     on_runtime=Severity.WARN,
+    when=UPDATED,
 )
