@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests.script.reading import LOOKS, python, remarks
+from webhook.cluster.files import FileView, load_files
+from webhook.decision import review_object
+from webhook.model.finding import Severity
+from webhook.model.names import KINDS
+from webhook.model.policy import Policy
+from webhook.model.release import Release
+from webhook.model.request import Request
 from webhook.model.script import Launch, Remark
-from webhook.rules import RULES
-from webhook.script.program import read_script
 
 SEED = Path(__file__).parents[3] / "shared" / "seeds" / "002_e56bd3de86e972b1.txt"
 LAUNCH = Launch(directories=("/ckpts/durable",), fast=("/ckpts/fast",), mounts=("/ckpts",))
@@ -17,11 +22,9 @@ LAUNCH = Launch(directories=("/ckpts/durable",), fast=("/ckpts/fast",), mounts=(
 
 def judged(program: str, launch: Launch = LAUNCH) -> dict[str, list[Remark]]:
     """What the rules about programs say of a Python text that is the container's command."""
-    script = read_script(["python", "-c", program], (), {}, launch)
+    script = python(program, launch=launch)
     assert script.unread == ()
-    looks = {rule.id: sys.modules[rule.check.__module__] for rule in RULES if rule.reads_program}
-    found = {name: list(module.look(script)) for name, module in looks.items() if hasattr(module, "look")}
-    return {name: remarks for name, remarks in found.items() if remarks}
+    return remarks(script)
 
 
 def snippet(start: str, end: str) -> str:
@@ -31,6 +34,24 @@ def snippet(start: str, end: str) -> str:
     text = SEED.read_text()
     begin = text.index(start)
     return text[begin : text.index(end, begin)]
+
+
+def test_the_guides_runtime_draws_one_finding() -> None:
+    """Its shell keeps SIGTERM to itself; everything else in it is right."""
+    folder = SEED.parents[1] / "manifests" / "checkpoint-guide"
+    if not folder.is_dir():
+        pytest.skip("the guide is not at hand")
+    documents = load_files([str(folder)]).documents
+    for document in documents:
+        if document.kind in KINDS:
+            request = Request("CREATE", document.kind, document.namespace, document.name, document.object, None)
+            decision = review_object(request, FileView(documents, Release.V2_1), Policy(), Release.V2_1)
+            about = [finding for finding in decision.findings if finding.rule in LOOKS]
+            assert [finding.rule for finding in about if finding.severity is not Severity.AUDIT] == [
+                "sigterm-not-forwarded"
+            ]
+            assert about[0].at.field.endswith("args[0] line 1")
+            assert about[0].fix == "exec python - <<'PY'"
 
 
 def test_save_and_resume_by_number_is_right() -> None:

@@ -26,7 +26,7 @@ from webhook.model.finding import Finding, Severity
 from webhook.model.rule import Rule
 from webhook.model.script import Remark
 from webhook.model.subject import Subject
-from webhook.script import Call, Invocation, Python, Script, program_findings
+from webhook.script import Call, Invocation, Python, Script, Value, program_findings
 from webhook.script.flow import in_loop
 from webhook.script.loads import flags_of, loads, optional_arguments
 from webhook.script.names import saves
@@ -119,10 +119,14 @@ def _switched_off(script: Script, invocation: Invocation, python: Python) -> Ite
     value = python.value(node, None)
     yield Remark(
         python.at(bound[0].line) if bound else python.at(node),
-        f'the program loads a checkpoint only where "{name}" says so, and it is {said(repr(value))}',
+        f'the program loads a checkpoint only where "{name}" says so, and it is {_said(value)}',
         "if os.path.exists(<the newest checkpoint>):    # as the condition of the load",
         subject=name,
     )
+
+
+def _said(value: Value) -> str:
+    return f'"{said(value)}"' if isinstance(value, str) else str(value)
 
 
 def _off(python: Python, test: ast.expr, branch: bool) -> ast.expr | None:

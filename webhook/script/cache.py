@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from webhook.model.finding import Finding, Origin
 from webhook.model.pod import EffectiveJob, EffectiveSet, Raw
-from webhook.model.script import Launch, Look, Place, Program, Written
+from webhook.model.script import Launch, Look, Place, Program, Remarks, Written
 from webhook.model.subject import Subject
 from webhook.script import sources
 from webhook.script.program import INITS, LAUNCHERS, LONGEST, SHELLS, TOOLS, WRAPPERS, Script, read_script
@@ -72,7 +72,7 @@ def _program(
     key = (digest, tuple(env.items()), launch)
     remarks = _REMARKS.get(key)
     if remarks is None:
-        remarks = {}
+        remarks = Remarks()
         _REMARKS.put(key, remarks)
 
     def read() -> Script:

@@ -363,7 +363,7 @@ class _Reader:
     def _write(self, command: Command, previous: Command | None, place: Place) -> None:
         """What a command writes into a file that may run or be read later: ``cat > f <<EOF``, ``printf "$X" > f``."""
         target = command.writes
-        if command.name == "tee" and target is None and len(command.words) > 1:
+        if command.name == "tee" and len(command.words) > 1:
             target = next((word for word in command.words[1:] if not head(word).startswith("-")), None)
         if target is None or target == "/dev/null":
             return

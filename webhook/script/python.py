@@ -834,6 +834,10 @@ class Python:
         name, imported = self.source.dotted(node)
         if imported:
             return Unknown(_KINDS.get(name, ""), name)
+        if not isinstance(node.value, ast.Name | ast.Attribute):
+            base = self._value(node.value, around, depth)
+            if isinstance(base, Unknown) and base.kind:
+                return Unknown(base.kind, self.text(node))
         if node.attr in ("parent", "name", "stem"):
             base = self._value(node.value, around, depth)
             if isinstance(base, str) and base:

@@ -1,0 +1,112 @@
+"""Bad input costs little, raises nothing, and is silent or one audit line."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from tests.script.reading import LAUNCH, remarks
+from webhook.script import cache
+from webhook.script.program import read_script
+
+MARK = "\x00"
+
+
+def bash(text: str) -> tuple[list[str], list[str]]:
+    return ["bash", "-ec"], [text]
+
+
+def heredoc(text: str) -> tuple[list[str], list[str]]:
+    return bash(f"python - <<'PY'\n{text}\nPY\n")
+
+
+CHAIN = "x0 = 'aaaaaaaa'\n" + "\n".join(f"x{i} = x{i - 1} + x{i - 1}" for i in range(1, 60))
+CASES = {
+    "1 MiB": bash("a" * 2**20),
+    "1 MiB of Python": (["python", "-c", "a;" * 2**19], []),
+    "1 MiB of a list": (["python", "train.py"], ["x" * 2**20, "[" * 2**20]),
+    "brackets": heredoc("(" * 10_000),
+    "closed brackets": heredoc("[" * 10_000 + "]" * 10_000),
+    "brackets of the shell": bash(")" * 30_000),
+    "both brackets of the shell": bash("()" * 15_000),
+    "braces": bash("{ " * 8_000),
+    "pipes": bash("a|" * 16_000),
+    "backticks": bash("`a" * 16_000),
+    "quotes": bash('"$("' * 8_000),
+    "redirections": bash("<<A " * 8_000),
+    "control characters": bash(MARK * 30_000),
+    "ifs": bash("if a; then " * 2_500),
+    "never closed": bash("python - <<'PY'\nimport torch\n"),
+    "CRLF": bash("python - <<'PY'\r\nimport torch\r\nif 1:\r\n\tprint(1)\r\nPY\r\n"),
+    "tabs and spaces": heredoc("if 1:\n\tx = 1\n        y = 2"),
+    "Python 2": heredoc("print 'a'"),
+    "magics": heredoc("!pip install x\n%cd /a\nimport torch"),
+    "template holes": heredoc("x = {{ .Values.x }}\n{% if x %}\ny\n{% endif %}"),
+    "template holes in shell": bash("python train.py --lr {{ .Values.lr }} {{- if .x }} --a {{ end }}"),
+    "binary": bash("\x01\ud800\xff" * 500),
+    "surrogates": heredoc("x = '\ud800'"),
+    "zsh": (["zsh", "-c"], ["for f (*.py) python $f"]),
+    "PowerShell": (["pwsh", "-c"], ["Get-ChildItem | % { $_ }"]),
+    "PowerShell in bash": bash("$x = @{a=1}; if ($x -eq 1) { Write-Host 'a' }"),
+    "100 here-documents": bash("".join(f"cat > f{i}.py <<'E{i}'\nimport os\nE{i}\n" for i in range(100))),
+    "nothing known": heredoc("import this\nx = 1"),
+    "attributes": heredoc("a" + ".b" * 10_000),
+    "calls": heredoc("a" + "()" * 8_000),
+    "signs": heredoc("-" * 15_000 + "1"),
+    "sums": heredoc("1" + "+1" * 8_000),
+    "statements": heredoc("a;" * 15_000),
+    "itself": heredoc("import torch\nx = x\ny = z\nz = y\ntorch.save({'a': y}, x)\ns = {'s': s}\ntorch.save(s, 'a')"),
+    "classes of each other": heredoc(
+        "from transformers import Trainer\nclass A(B): pass\nclass B(A): pass\nA().train()"
+    ),
+    "functions of each other": heredoc(
+        "import glob\ndef f(): return g()\ndef g(): return f()\nx = f()[-1]\nglob.glob('a')"
+    ),
+    "f-strings": heredoc("x = f'{a!r:{b}}{c:>{d}}'\ny = f\"{x['a']}\"\nz = f'{{}}{x=}'"),
+    "doubling": heredoc(f"{CHAIN}\nimport torch\ntorch.save(1, x59)"),
+    "powers": heredoc("import torch\nx = 9**9**9\ntorch.save(1, f'{x}')\ntorch.save(1, '%1000000000d' % 1)"),
+    "a bomb in YAML": bash(
+        "cat > a.yaml <<E\na: &a [x,x,x,x,x,x,x,x]\n"
+        + "".join(f"{chr(98 + i)}: &{chr(98 + i)} [{','.join(['*' + chr(97 + i)] * 8)}]\n" for i in range(12))
+        + "E\nllamafactory-cli train a.yaml"
+    ),
+    "depth in YAML": bash("cat > a.yaml <<E\n" + "[" * 8_000 + "\nE\nllamafactory-cli train a.yaml"),
+    "depth in JSON": bash("cat > a.json <<E\n" + "[" * 30_000 + "\nE\ndeepspeed x.py"),
+    "a shell in itself": bash("cat > r.sh <<E\nbash r.sh\nE\nbash r.sh"),
+    "many flags": bash("python x.py " + "--a b " * 5_000),
+    "many picks": heredoc(
+        "import glob\nx = sorted(glob.glob('a*'))\n" + "\n".join(f"y{i} = x[-1]" for i in range(2_000))
+    ),
+    "calls in all directions": heredoc(
+        "".join(f"def f{i}():\n" + f" f{i + 1}()\n" * 8 for i in range(40))
+        + "def f40():\n torch.save(1, '/a')\nimport torch\ntorch.load('/a')\nf0()"
+    ),
+    "no text": bash(""),
+    "no argument": (["bash", "-c"], []),
+    "nothing at all": ([], []),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_bad_input(name: str) -> None:
+    command, args = CASES[name]
+    cache.clear()
+    start = time.process_time()
+    script = read_script(command, args, {"A": "b"}, LAUNCH)
+    said = remarks(script)
+    assert time.process_time() - start < 2
+    assert len(said.get("program-not-read", [])) <= 1
+    wrong = said.keys() - {"program-not-read", "directory-not-used", "sigterm-not-forwarded", "exit-status-lost"}
+    assert name in ("itself", "powers", "doubling") or not wrong
+    for remark in said.get("program-not-read", []):
+        assert len(remark.problem) < 120
+
+
+def test_without_the_grammar_one_line_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    from webhook.script import shell
+
+    monkeypatch.setattr(shell, "_language", False)
+    command, args = heredoc("import torch")
+    (remark,) = remarks(read_script(command, args, {}, LAUNCH))["program-not-read"]
+    assert "checkpoint-guard[script]" in remark.fix
