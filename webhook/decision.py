@@ -128,14 +128,17 @@ def _about_programs(subject: Subject) -> frozenset[str]:
 
     Most jobs start a program of their image, of which nothing can be read, or the one of their runtime.
     """
-    every = _ABOUT_PROGRAMS if subject.is_trainjob else _ON_RUNTIME_PROGRAMS
-    spoke: list[str] = []
+    spoke: frozenset[str] = frozenset()
     for program in subject.programs():
         remarks = program.remarks
-        if not remarks.keys() >= every:
-            return every
-        spoke += [rule for rule, said in remarks.items() if said]
-    return every.intersection(spoke)
+        mine = remarks.spoke.get(subject.is_trainjob)
+        if mine is None:
+            every = _ABOUT_PROGRAMS if subject.is_trainjob else _ON_RUNTIME_PROGRAMS
+            if not remarks.keys() >= every:
+                return every
+            mine = remarks.spoke[subject.is_trainjob] = frozenset(rule for rule in every if remarks[rule])
+        spoke = spoke | mine if spoke else mine
+    return spoke
 
 
 @lru_cache(maxsize=512)

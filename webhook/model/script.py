@@ -70,6 +70,19 @@ class Launch(Struct, frozen=True):
     stable_hostname: bool = False
 
 
+class Remarks(dict[str, "tuple[Remark, ...]"]):
+    """What each rule said of a program, by its id.
+
+    ``spoke`` is for whoever asks the rules: which of them said anything, once all (of TrainJobs, True, or of runtimes,
+    False) have read it.
+    """
+
+    __slots__ = ("spoke",)
+
+    def __init__(self) -> None:
+        self.spoke: dict[bool, frozenset[str]] = {}
+
+
 class Program(Struct):
     """The program of one training container.
 
@@ -79,7 +92,7 @@ class Program(Struct):
 
     job: EffectiveJob
     container: Raw
-    remarks: dict[str, tuple[Remark, ...]]
+    remarks: Remarks
     read: Callable[[], Any]
 
 
