@@ -57,7 +57,6 @@ def _release(text: str) -> Release:
 def run(arguments: argparse.Namespace) -> int:
     """0 or 2."""
     from webhook.cli.inputs import load_policy_file
-    from webhook.model.paste import to_yaml
     from webhook.model.size import parse_bytes
     from webhook.reports.review import Fault
     from webhook.reports.text import fault_line
@@ -100,11 +99,11 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.image,
         arguments.gpus,
     )
-    write_text("---\n".join(yaml_of(one, to_yaml) for one in objects(plan)))
+    write_text("---\n".join(map(yaml_of, objects(plan))))
     return 0
 
 
-def yaml_of(raw: object, to_yaml: object) -> str:
+def yaml_of(raw: object) -> str:
     """YAML with texts of several lines as they are read, which a person will edit."""
     import yaml
 

@@ -20,6 +20,7 @@ from webhook.runs.clock import Waiting
 from webhook.runs.helper import inside, run_helper
 from webhook.runs.kube import Kube
 from webhook.runs.layouts import Found, Saved
+from webhook.runs.listing import ASIDE
 from webhook.runs.reader import Look, NobodyToAsk, look
 from webhook.runs.run import (
     MERGE,
@@ -511,9 +512,7 @@ def _set_aside(session: Session, run: Run, step: int) -> tuple[Found, int]:
         session.say(f"{named(chosen)} is the newest already: nothing is set aside")
         return seen.found, step
     time = datetime.fromtimestamp(session.kube.clock.now(), UTC).strftime("%Y%m%dT%H%M%SZ")
-    session.say(
-        f"setting {len(plan.move)} newer aside: {', '.join(plan.move[:6])}{' ...' if len(plan.move) > 6 else ''}"
-    )
+    session.say(f"setting {len(plan.move)} newer aside: {_some(list(plan.move))}")
     session.state = (
         f'run "{run.name}" is suspended; newer checkpoints may have been set aside under .set-aside/{time}: '
         f"put them back with: {session.command('resume')} --undo"
@@ -549,7 +548,15 @@ def _undo(session: Session, run: Run) -> None:
     failed, moved = parse_outcome(text)
     if failed is not None:
         raise CannotDo(f"it cannot be put back: {failed}")
-    session.say(f"put back: {', '.join(two for _, two in moved[:6]) or 'nothing'}")
+    back = [two for _, two in moved if not two.startswith(ASIDE)]
+    new = [one for one, two in moved if two.startswith(ASIDE)]
+    session.say(f"put back: {_some(back)}")
+    if new:
+        session.say(f"written since, and set aside in turn: {_some(new)}")
+
+
+def _some(paths: list[str]) -> str:
+    return f"{', '.join(paths[:6])}{' ...' if len(paths) > 6 else ''}" if paths else "nothing"
 
 
 def _on_a_claim(session: Session, run: Run) -> Directory:

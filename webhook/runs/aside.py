@@ -2,8 +2,9 @@
 
 What is moved goes to ``.set-aside/<time>/`` under its own path. A pointer file (``latest``,
 ``latest_checkpointed_iteration.txt``) or a link that names a newer checkpoint is moved, too, and one that names the
-older is written; ``undo`` takes that one away again. A journal, written first, says what is meant to move, so that a
-command that is killed in the middle can be gone on from or undone.
+older is written. A journal, written first, says what is meant to move, so that a command that is killed in the middle
+can be gone on from or undone. ``undo`` puts everything back to where it was; what the run has written since, as far as
+it is of the same kind, goes to ``.set-aside/<time>/written/`` in turn, since it would be taken for newer.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from webhook.runs.listing import ASIDE, Listing
 
 # Every step can be done twice: a rename whose source is gone and whose target is there counts as done.
 SCRIPT: Final = r"""
-import json, os, sys
+import json, os, re, sys
 root, plan = sys.argv[1], json.loads(sys.argv[2])
 os.chdir(root)
 def fail(words):
@@ -65,13 +66,18 @@ try:
         folder = os.path.join(".set-aside", times[-1])
         with open(os.path.join(folder, "journal.json")) as file:
             plan = json.load(file)
-        for path in plan["move"]:
-            if os.path.lexists(os.path.join(folder, "moved", path)) and os.path.lexists(path):
-                if path not in [one[0] for one in plan["write"]]:
-                    fail("%s has been written anew since: move one of the two by hand" % path)
-        for path, text, link in plan["write"]:
-            if os.path.lexists(path) and os.path.lexists(os.path.join(folder, "moved", path)):
-                move(path, os.path.join(folder, "written", path))
+        shaped = lambda path: (os.path.dirname(path), re.sub(r"\d+", "#", os.path.basename(path)))
+        shapes = {shaped(path) for path in plan["move"]}
+        since = os.path.getmtime(os.path.join(folder, "journal.json"))
+        for above in sorted({above for above, _ in shapes}):
+            for name in sorted(os.listdir(above or ".")):
+                path = os.path.join(above, name)
+                if path == ".set-aside":
+                    continue
+                if path in plan["move"] and os.path.lexists(os.path.join(folder, "moved", path)):
+                    move(path, os.path.join(folder, "written", path))
+                elif path not in plan["move"] and shaped(path) in shapes and os.lstat(path).st_mtime > since:
+                    move(path, os.path.join(folder, "written", path))
         for path in plan["move"]:
             moved = os.path.join(folder, "moved", path)
             if os.path.lexists(moved):

@@ -26,8 +26,10 @@ root = sys.argv[1]
 out = getattr(sys.stdout, "buffer", sys.stdout)
 looked = [0]
 def say(*parts):
-    line = "\t".join(part.replace("\t", "?").replace("\n", "?") for part in parts) + "\n"
-    out.write(line.encode("utf-8", "surrogateescape"))
+    line = "\t".join(parts)
+    if "\n" in line or line.count("\t") >= len(parts):
+        line = "\t".join(part.replace("\t", "?").replace("\n", "?") for part in parts)
+    out.write((line + "\n").encode("utf-8", "backslashreplace"))
 def whole(path, name, size):
     if looked[0] >= 400 or size < 30:
         return ""
@@ -53,27 +55,31 @@ def whole(path, name, size):
     except (OSError, ValueError, KeyError, TypeError, struct.error):
         return "-" if end == ".safetensors" else ""
 say("CKPTGUARD", "python", str(int(time.time())))
-for top, dirs, files in os.walk(root, onerror=lambda error: say("DENIED", str(error.filename))):
-    below = "" if top == root else os.path.relpath(top, root)
-    dirs.sort()
-    for names in (dirs, files):
-        for name in names:
-            path = os.path.join(top, name)
-            try:
-                found = os.lstat(path)
-                kind = "l" if stat.S_ISLNK(found.st_mode) else "d" if stat.S_ISDIR(found.st_mode) else "f"
-                shown = os.path.join(below, name)
-                checked = whole(path, name, found.st_size) if kind == "f" else ""
-                say(kind, str(found.st_size), "%.2f" % found.st_mtime, checked, shown)
-                if kind == "l":
-                    say("LINK", shown, os.readlink(path))
-                elif kind == "f" and name in ("latest", "latest_checkpointed_iteration.txt"):
-                    with open(path, "rb") as file:
-                        say("TEXT", shown, file.read(200).decode("utf-8", "replace").strip())
-            except OSError as error:
-                say("DENIED", str(error.filename))
-    if below == ".set-aside" or below.count(os.sep) >= 5:
-        dirs[:] = []
+stack = [("", 0)]
+while stack:
+    below, depth = stack.pop()
+    try:
+        with os.scandir(os.path.join(root, below) if below else root) as found:
+            entries = list(found)
+    except OSError as error:
+        say("DENIED", str(error.filename))
+        continue
+    for entry in entries:
+        shown = below + "/" + entry.name if below else entry.name
+        try:
+            one = entry.stat(follow_symlinks=False)
+            kind = "l" if entry.is_symlink() else "d" if entry.is_dir(follow_symlinks=False) else "f"
+            checked = whole(entry.path, entry.name, one.st_size) if kind == "f" else ""
+            say(kind, str(one.st_size), "%.2f" % one.st_mtime, checked, shown)
+            if kind == "l":
+                say("LINK", shown, os.readlink(entry.path))
+            elif kind == "d" and depth < 5 and below != ".set-aside":
+                stack.append((shown, depth + 1))
+            elif kind == "f" and entry.name in ("latest", "latest_checkpointed_iteration.txt"):
+                with open(entry.path, "rb") as file:
+                    say("TEXT", shown, file.read(200).decode("utf-8", "replace").strip())
+        except OSError as error:
+            say("DENIED", str(error.filename))
 say("END")
 """
 

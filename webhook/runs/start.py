@@ -80,7 +80,7 @@ def objects(plan: Plan) -> list[Raw]:
 
 def claim_size(plan: Plan) -> str:
     """One checkpoint more than is kept, in whole Gi."""
-    return f"{-(-plan.size * (plan.keep + 1) // _GI)}Gi"
+    return f"{-(-plan.size * (plan.keep + plan.starter.more + 1) // _GI)}Gi"
 
 
 def _claim(plan: Plan) -> Raw:

@@ -22,6 +22,8 @@ class Starter(Struct, frozen=True):
     launch: str
     files: tuple[tuple[str, str], ...] = ()
     policy: str | None = "torch"
+    more: int = 0
+    """Copies that it keeps beyond the number asked for."""
     image: str = "pytorch/pytorch:2.8.0-cuda12.8-cudnn9-runtime"
 
 
@@ -323,9 +325,11 @@ _YAML: Final = "/tmp/sft.yaml"  # noqa: S108
 STARTERS: Final[tuple[Starter, ...]] = (
     Starter("hf-trainer", "Hugging Face Trainer, TRL", "exec torchrun /tmp/train.py", ((_PY, _HF),)),
     Starter("pytorch", "plain PyTorch", "exec torchrun /tmp/train.py", ((_PY, _TORCH),)),
-    Starter("dcp", "torch.distributed.checkpoint", "exec torchrun /tmp/train.py", ((_PY, _DCP),)),
+    Starter(
+        "torch-distributed-checkpoint", "torch.distributed.checkpoint", "exec torchrun /tmp/train.py", ((_PY, _DCP),)
+    ),
     Starter("deepspeed", "DeepSpeed", "exec torchrun /tmp/train.py", ((_PY, _DEEPSPEED),)),
-    Starter("lightning", "Lightning", "exec torchrun /tmp/train.py", ((_PY, _LIGHTNING),)),
+    Starter("lightning", "Lightning", "exec torchrun /tmp/train.py", ((_PY, _LIGHTNING),), more=1),
     Starter("accelerate", "Accelerate", "exec torchrun /tmp/train.py", ((_PY, _ACCELERATE),)),
     Starter(
         "megatron",
@@ -348,6 +352,20 @@ STARTERS: Final[tuple[Starter, ...]] = (
         image="axolotlai/axolotl:main-latest",
     ),
     Starter("training-hub", "training_hub", "exec python /tmp/train.py", ((_PY, _TRAINING_HUB),)),
-    Starter("orbax", "Orbax (JAX)", "exec python /tmp/train.py", ((_PY, _ORBAX),), "jax", "<your image>"),
-    Starter("xgboost", "XGBoost", "exec python /tmp/train.py", ((_PY, _XGBOOST),), "xgboost", "<your image>"),
+    Starter(
+        "torchtune",
+        "torchtune",
+        'if [ -f "$CKPT_DIR/recipe_state/recipe_state.pt" ]; then resume=True; else resume=False; fi\n'
+        'exec tune run full_finetune_distributed --config llama3_2/1B_full output_dir="$CKPT_DIR" '
+        "resume_from_checkpoint=$resume",
+    ),
+    Starter(
+        "verl",
+        "verl",
+        'exec python -m verl.trainer.main_ppo trainer.default_local_dir="$CKPT_DIR" trainer.save_freq=%(every)s '
+        "trainer.resume_mode=auto trainer.max_actor_ckpt_to_keep=%(keep)s trainer.max_critic_ckpt_to_keep=%(keep)s "
+        "$VERL_ARGS",
+    ),
+    Starter("orbax", "Orbax (JAX)", "exec python /tmp/train.py", ((_PY, _ORBAX),), "jax", image="<your image>"),
+    Starter("xgboost", "XGBoost", "exec python /tmp/train.py", ((_PY, _XGBOOST),), "xgboost", image="<your image>"),
 )

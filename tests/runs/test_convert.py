@@ -1,0 +1,137 @@
+"""RunWhere's Training: every field is placed or named."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from webhook.cli import main
+from webhook.model.release import Release
+from webhook.runs.convert import Wanted, convert, parse_runtime
+
+TRAINING: dict[str, Any] = {
+    "kind": "Training",
+    "version": "v1",
+    "job": {"name": "lora-a"},
+    "environment": {"image": "registry.example/t:1", "command": "python train.py --lr 1e-4"},
+    "resources": {"gpuNum": 4, "gpuType": "h100-80g"},
+    "storage": {"checkpoint": {"path": "/ckpts/"}},
+}
+
+
+def changed(**fields: Any) -> dict[str, Any]:
+    return {**TRAINING, **fields}
+
+
+@pytest.mark.parametrize("release", list(Release))
+def test_every_field_has_its_place(release: Release) -> None:
+    made, faults = convert(TRAINING, Wanted(release=release))
+    assert faults == []
+    assert made["metadata"] == {
+        "name": "lora-a",
+        "annotations": {"checkpoint-guard.io/path": "/ckpts", "checkpoint-guard.io/layout": "tiered"},
+    }
+    spec = made["spec"]
+    assert spec["runtimeRef"]["kind"] == "ClusterTrainingRuntime"
+    assert spec["trainer"] == {
+        "image": "registry.example/t:1",
+        "command": ["python", "train.py", "--lr", "1e-4"],
+        "resourcesPerNode": {"limits": {"nvidia.com/gpu": 4}, "requests": {"nvidia.com/gpu": 4}},
+    }
+    assert list(spec) == ["runtimeRef", "trainer", release.override_field]
+    assert '"nodeSelector": {"nvidia.com/gpu.product": "h100-80g"}' in json.dumps(spec[release.override_field])
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ("python train.py", ["python", "train.py"]),
+        ("python a.py && python b.py", ["bash", "-c", "python a.py && python b.py"]),
+        ('python a.py "x y"', ["bash", "-c", 'python a.py "x y"']),
+        (["python", "a b.py"], ["python", "a b.py"]),
+    ],
+)
+def test_a_command(command: Any, words: list[str]) -> None:
+    made, faults = convert(changed(environment={"command": command}), Wanted())
+    assert faults == []
+    assert made["spec"]["trainer"]["command"] == words
+
+
+@pytest.mark.parametrize(
+    ("training", "field"),
+    [
+        (changed(job={"name": "a", "priority": "high"}), "job.priority"),
+        (changed(queue="x"), "queue"),
+        (changed(resources={"gpuNum": 1, "cpu": 4}), "resources.cpu"),
+        (changed(storage={"checkpoint": {"path": "/a", "keep": 3}}), "storage.checkpoint.keep"),
+        (changed(storage={"checkpoint": "/a"}), "storage.checkpoint"),
+        (changed(storage={"checkpoint": {"path": "a"}}), "storage.checkpoint.path"),
+        (changed(resources={"gpuNum": 0}), "resources.gpuNum"),
+        (changed(resources={"gpuNum": "8"}), "resources.gpuNum"),
+        (changed(resources={"gpuNum": True}), "resources.gpuNum"),
+        (changed(resources={"gpuType": "a b"}), "resources.gpuType"),
+        (changed(environment={"command": 3}), "environment.command"),
+        (changed(environment={"image": "a b"}), "environment.image"),
+        (changed(job={"name": "No_Name"}), "job.name"),
+        (changed(job={}), "job.name"),
+        (changed(kind="Serving"), "kind"),
+        (changed(version="v2"), "version"),
+        ([1], ""),
+        (None, ""),
+    ],
+)
+def test_what_has_no_place_is_named(training: Any, field: str) -> None:
+    _, faults = convert(training, Wanted())
+    assert field in [fault.field for fault in faults]
+
+
+def test_a_runtime() -> None:
+    assert parse_runtime("mine") == ("ClusterTrainingRuntime", "mine")
+    assert parse_runtime("TrainingRuntime/mine") == ("TrainingRuntime", "mine")
+    for text in ("Runtime/mine", "TrainingRuntime/", ""):
+        with pytest.raises(ValueError):
+            parse_runtime(text)
+
+
+def test_the_command_names_file_and_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    good = tmp_path / "good.yaml"
+    good.write_text(yaml.safe_dump(TRAINING, sort_keys=False))
+    assert main(["convert", str(good), "--runtime", "TrainingRuntime/rt", "-n", "team", "--gpu-label", "gpu"]) == 0
+    made = yaml.safe_load(capsys.readouterr().out)
+    assert made["metadata"]["namespace"] == "team"
+    assert made["spec"]["runtimeRef"] == {
+        "apiGroup": "trainer.kubeflow.org",
+        "kind": "TrainingRuntime",
+        "name": "rt",
+    }
+    bad = tmp_path / "bad.yaml"
+    bad.write_text("kind: Training\njob:\n  name: a\nresources:\n  gpuNum: 1\n  memory: 3\n")
+    assert main(["convert", str(bad)]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert f"{bad}:6: resources.memory: has no place" in printed.err
+    for text, words in (("a: [", "error"), ("", "nothing in it")):
+        bad.write_text(text)
+        assert main(["convert", str(bad)]) == 2
+        assert words in capsys.readouterr().err
+    assert main(["convert", str(tmp_path / "none.yaml")]) == 2
+    assert "cannot be read" in capsys.readouterr().err
+
+
+def test_the_users_own_document_converts() -> None:
+    """The example in the document that the project began with, read where it is at hand."""
+    seeds = Path(__file__).parents[3] / "shared" / "seeds"
+    texts = [path.read_text() for path in sorted(seeds.glob("*.txt"))] if seeds.is_dir() else []
+    found = [text for text in texts if "kind: Training\n" in text]
+    if not found:
+        pytest.skip("the documents are not at hand")
+    start = found[0].index("kind: Training\n")
+    lines = found[0][start:].splitlines()
+    kept = lines[: next(at for at, line in enumerate(lines) if "path:" in line) + 1]
+    made, faults = convert(yaml.safe_load("\n".join(kept)), Wanted())
+    assert faults == []
+    assert made["metadata"]["annotations"]["checkpoint-guard.io/layout"] == "tiered"

@@ -1,0 +1,111 @@
+"""What `init` writes is right as it stands: our own review has nothing to say and nothing to add."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from webhook.cli.init import yaml_of
+from webhook.cluster.files import FileView, load_text
+from webhook.decision import default_object, review_object
+from webhook.frameworks import FRAMEWORKS
+from webhook.model.cluster import StorageClass
+from webhook.model.policy import Policy
+from webhook.model.release import Release
+from webhook.model.request import Request
+from webhook.runs.start import Plan, checkpoint_bytes, choose_class, claim_size, objects
+from webhook.runs.starters import STARTERS, Starter
+
+GI = 2**30
+
+
+def class_object(provisioner: str) -> str:
+    raw = {
+        "apiVersion": "storage.k8s.io/v1",
+        "kind": "StorageClass",
+        "metadata": {"name": "shared"},
+        "provisioner": provisioner,
+    }
+    return json.dumps(raw)
+
+
+@pytest.mark.parametrize("release", list(Release))
+@pytest.mark.parametrize("nodes", [1, 2, 16])
+@pytest.mark.parametrize("starter", STARTERS, ids=lambda starter: starter.id)
+def test_the_guard_has_nothing_to_say(starter: Starter, nodes: int, release: Release) -> None:
+    plan = Plan(starter, nodes=nodes, storage_class="shared", release=release)
+    text = "---\n".join([class_object("efs.csi.aws.com") + "\n", *map(yaml_of, objects(plan))])
+    loaded = load_text(text.encode(), "init")
+    assert loaded.errors == []
+    view = FileView(loaded.documents, release)
+    judged = [document for document in loaded.documents if document.kind in ("TrainingRuntime", "TrainJob")]
+    assert len(judged) == 2
+    for document in judged:
+        request = Request("CREATE", document.kind, document.namespace, document.name, document.object)
+        filled = default_object(request, view, Policy(), release)
+        assert (filled.patch, filled.findings) == ((), ())
+        decision = review_object(request, view, Policy(), release)
+        assert decision.findings == ()
+        assert decision.broken == ()
+        assert decision.facts.nodes == nodes
+
+
+def test_one_node_and_a_class_for_one() -> None:
+    plan = Plan(STARTERS[0], nodes=1, storage_class="shared", shared=False)
+    text = "---\n".join([class_object("ebs.csi.aws.com") + "\n", *map(yaml_of, objects(plan))])
+    view = FileView(load_text(text.encode(), "init").documents, Release.V2_3)
+    for raw in objects(plan)[1:]:
+        request = Request("CREATE", raw["kind"], "default", raw["metadata"]["name"], raw)
+        assert review_object(request, view, Policy(), Release.V2_3).findings == ()
+
+
+def test_python_in_it_is_python() -> None:
+    for starter in STARTERS:
+        for path, content in starter.files:
+            if path.endswith(".py"):
+                compile(content % {"every": 500, "keep": 3, "directory": "/x"}, path, "exec")
+
+
+def test_every_framework_that_is_known_has_one() -> None:
+    known = {framework.id for framework in FRAMEWORKS}
+    assert len({starter.id for starter in STARTERS}) == len(STARTERS)
+    assert known <= {starter.id for starter in STARTERS}
+
+
+@pytest.mark.parametrize(
+    ("size", "keep", "expected"), [(80 * GI, 3, "320Gi"), (1, 1, "1Gi"), (5 * GI // 2, 2, "8Gi"), (GI + 1, 1, "3Gi")]
+)
+def test_the_size_has_room_for_one_more(size: int, keep: int, expected: str) -> None:
+    assert claim_size(Plan(STARTERS[0], size=size, keep=keep)) == expected
+
+
+def test_the_size_of_one_checkpoint() -> None:
+    table = Policy().checkpoint_sizes
+    assert checkpoint_bytes("350M", table) == 2 * GI
+    assert checkpoint_bytes("7B", table) == 80 * GI
+    assert checkpoint_bytes("70B", table) == 800 * GI
+    assert checkpoint_bytes("seven", table) is None
+
+
+CLASSES = (
+    StorageClass("local", "rancher.io/local-path", default=True),
+    StorageClass("disk", "ebs.csi.aws.com"),
+    StorageClass("odd", "example.com/unknown"),
+)
+
+
+@pytest.mark.parametrize(
+    ("more", "nodes", "expected"),
+    [
+        ((), 1, ("disk", False)),
+        ((), 2, None),
+        ((StorageClass("z-files", "nfs.csi.k8s.io"), StorageClass("files", "efs.csi.aws.com")), 2, ("files", True)),
+        ((StorageClass("z", "nfs.csi.k8s.io", default=True), StorageClass("a", "efs.csi.aws.com")), 2, ("z", True)),
+        ((StorageClass("files", "efs.csi.aws.com"),), 1, ("files", True)),
+    ],
+)
+def test_the_class(more: Any, nodes: int, expected: Any) -> None:
+    chosen = choose_class((*CLASSES, *more), nodes, Policy())
+    assert (None if chosen is None else (chosen[0].name, chosen[1])) == expected

@@ -1,0 +1,181 @@
+"""Which checkpoints are complete, framework by framework, and which one a restart takes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.runs.folders import archive, dcp, deepspeed, found, hf, megatron, safetensors, table, write
+from webhook.runs.listing import Listing
+
+
+def taken(root: Path) -> str | None:
+    saved = found(root).taken
+    return None if saved is None else saved.path
+
+
+def newest(root: Path) -> str | None:
+    saved = found(root).newest_complete()
+    return None if saved is None else saved.path
+
+
+def test_hugging_face(tmp_path: Path) -> None:
+    for step in (50, 100, 1000):
+        hf(tmp_path, step)
+    hf(tmp_path, 1500, lacks="trainer_state.json")
+    write(tmp_path / "README.md")
+    assert table(tmp_path) == {
+        "checkpoint-50": True,
+        "checkpoint-100": True,
+        "checkpoint-1000": True,
+        "checkpoint-1500": False,
+    }
+    # get_last_checkpoint takes the highest number, whatever is in it.
+    assert taken(tmp_path) == "checkpoint-1500"
+    assert newest(tmp_path) == "checkpoint-1000"
+
+
+@pytest.mark.parametrize("lacks", ["trainer_state.json", "optimizer.pt"])
+def test_hugging_face_lacks(tmp_path: Path, lacks: str) -> None:
+    hf(tmp_path, 5, lacks=lacks)
+    (saved,) = found(tmp_path).saved
+    assert saved.complete is False
+    assert ("optimizer" in saved.why) is (lacks == "optimizer.pt")
+
+
+def test_hugging_face_with_shards_fsdp_and_deepspeed(tmp_path: Path) -> None:
+    sharded = hf(tmp_path, 10)
+    for part in (1, 2, 3):
+        safetensors(sharded / f"model-{part:05d}-of-00003.safetensors")
+    short = hf(tmp_path, 20)
+    safetensors(short / "model-00001-of-00003.safetensors")
+    fsdp = hf(tmp_path, 30, lacks="optimizer.pt")
+    write(fsdp / "optimizer_0" / ".metadata")
+    inside = hf(tmp_path, 40, lacks="optimizer.pt")
+    deepspeed(inside, 40)
+    assert table(tmp_path) == {
+        "checkpoint-10": True,
+        "checkpoint-20": False,
+        "checkpoint-30": True,
+        "checkpoint-40": True,
+    }
+    # The file latest within a checkpoint names a part of it.
+    assert taken(tmp_path) == "checkpoint-40"
+
+
+def test_a_file_that_was_cut_off(tmp_path: Path) -> None:
+    archive(hf(tmp_path, 1) / "optimizer.pt", cut=True)
+    safetensors(hf(tmp_path, 2) / "model.safetensors", cut=True)
+    hf(tmp_path, 3)
+    assert table(tmp_path) == {"checkpoint-1": False, "checkpoint-2": False, "checkpoint-3": True}
+    assert "the end of optimizer.pt" in found(tmp_path).saved[0].why
+
+
+def test_deepspeed(tmp_path: Path) -> None:
+    deepspeed(tmp_path, 100, 4)
+    deepspeed(tmp_path, 200, 4)
+    deepspeed(tmp_path, 300, 3, latest=False)
+    assert table(tmp_path) == {"global_step100": True, "global_step200": True, "global_step300": False}
+    assert (taken(tmp_path), newest(tmp_path)) == ("global_step200", "global_step200")
+    why = found(tmp_path).saved[-1].why
+    assert "1 of 4 optimizer shards" in why
+    assert "latest, which says global_step200" in why
+
+
+def test_dcp(tmp_path: Path) -> None:
+    dcp(tmp_path, 500)
+    dcp(tmp_path, 1000, done=False)
+    assert table(tmp_path) == {"step_500": True, "step_1000": False}
+    assert (taken(tmp_path), newest(tmp_path)) == ("step_1000", "step_500")
+
+
+def test_megatron(tmp_path: Path) -> None:
+    megatron(tmp_path, 500)
+    megatron(tmp_path, 1000)
+    megatron(tmp_path, 1500, tracked=False, ranks=1)
+    assert table(tmp_path) == {"iter_0000500": True, "iter_0001000": True, "iter_0001500": False}
+    assert (taken(tmp_path), newest(tmp_path)) == ("iter_0001000", "iter_0001000")
+
+
+def test_megatron_distributed(tmp_path: Path) -> None:
+    for step, done in ((1, True), (2, False)):
+        folder = tmp_path / f"iter_{step:07d}"
+        write(folder / "__0_0.distcp")
+        write(folder / "common.pt")
+        if done:
+            write(folder / ".metadata")
+    write(tmp_path / "latest_checkpointed_iteration.txt", b"1\n")
+    assert table(tmp_path) == {"iter_0000001": True, "iter_0000002": False}
+
+
+def test_accelerate_and_training_hub(tmp_path: Path) -> None:
+    for number in (0, 1):
+        folder = tmp_path / "checkpoints" / f"checkpoint_{number}"
+        safetensors(folder / "model.safetensors")
+        write(folder / "random_states_0.pkl")
+        if number == 0:
+            write(folder / "optimizer.bin")
+    full = tmp_path / "full_state" / "epoch_3"
+    write(full / "optimizer.bin")
+    write(full / "random_states_0.pkl")
+    assert table(tmp_path) == {
+        "checkpoints/checkpoint_0": True,
+        "checkpoints/checkpoint_1": False,
+        "full_state/epoch_3": True,
+    }
+    assert [saved.unit for saved in found(tmp_path).saved] == ["number", "number", "epoch"]
+
+
+def test_orbax(tmp_path: Path) -> None:
+    write(tmp_path / "100" / "_CHECKPOINT_METADATA")
+    write(tmp_path / "200.orbax-checkpoint-tmp-3" / "default" / "x")
+    assert table(tmp_path) == {"100": True, "200.orbax-checkpoint-tmp-3": False}
+    assert taken(tmp_path) == "100"
+
+
+def test_files(tmp_path: Path) -> None:
+    archive(tmp_path / "step_100.pt")
+    archive(tmp_path / "step_900.pt", cut=True)
+    write(tmp_path / "step_1000.pt.tmp")
+    archive(tmp_path / "epoch=1-step=950.ckpt")
+    archive(tmp_path / "last.ckpt")
+    write(tmp_path / "step_7.json")
+    write(tmp_path / "step_8.json", b"")
+    for name in ("config.json", "train.log", "events.out.tfevents.1", "notes_2024.txt"):
+        write(tmp_path / name)
+    assert table(tmp_path) == {
+        "step_7.json": None,
+        "step_8.json": False,
+        "step_100.pt": True,
+        "step_900.pt": False,
+        "epoch=1-step=950.ckpt": True,
+        "step_1000.pt.tmp": False,
+        "last.ckpt": True,
+    }
+    seen = found(tmp_path)
+    assert seen.at_step(950) is not None
+    assert seen.at_step(1000) is None
+    assert seen.taken is not None
+    assert seen.taken.step == 950
+
+
+def test_folders_of_somebodys_own(tmp_path: Path) -> None:
+    for step in (9, 100):
+        archive(tmp_path / "run" / f"ckpt_{step}" / "weights.pt")
+    write(tmp_path / "logs" / "2024" / "x.txt")
+    assert table(tmp_path) == {"run/ckpt_9": None, "run/ckpt_100": None}
+    assert taken(tmp_path) == "run/ckpt_100"
+    assert newest(tmp_path) == "run/ckpt_100"
+
+
+def test_nothing() -> None:
+    from webhook.runs.layouts import find_saved
+
+    assert find_saved(Listing("absent")).taken is None
+
+
+def test_what_was_set_aside_does_not_count(tmp_path: Path) -> None:
+    hf(tmp_path, 1)
+    hf(tmp_path / ".set-aside" / "20260101T000000Z" / "moved", 2)
+    assert list(table(tmp_path)) == ["checkpoint-1"]

@@ -1,0 +1,95 @@
+"""The script in a container: whatever the image has to run it with, and however large the directory is."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.runs.folders import archive, hf, listing, write
+from webhook.runs.layouts import find_saved
+from webhook.runs.listing import command, parse
+
+
+def without_python(root: Path, folder: Path, *, gnu: bool = True) -> str:
+    """The script where there is no Python, and with busybox' `find` where GNU's is not to be used."""
+    folder.mkdir(exist_ok=True)
+    for name in ("sh", "find", "stat", "head", "tr", "date", "cat"):
+        if name == "find" and not gnu:
+            # GNU's, which refuses to print like busybox'.
+            real = shutil.which("find")
+            script = f'#!/bin/sh\ncase "$*" in *-printf*) exit 1;; esac\nexec {real} "$@"\n'
+            (folder / "find").write_text(script)
+            (folder / "find").chmod(0o755)
+            continue
+        found = shutil.which(name)
+        assert found is not None
+        if not (folder / name).exists():
+            (folder / name).symlink_to(found)
+    words = [word.replace("/usr/bin/python3", "/nowhere/python3") for word in command(str(root))]
+    done = subprocess.run(words, env={"PATH": str(folder)}, capture_output=True, text=True, check=False)
+    return done.stdout
+
+
+@pytest.mark.parametrize("gnu", [True, False])
+def test_without_python(tmp_path: Path, gnu: bool) -> None:
+    root = tmp_path / "ckpt"
+    hf(root, 5)
+    write(root / "latest", b"checkpoint-5\n")
+    write(root / ".set-aside" / "1" / "deep" / "x")
+    told = parse(without_python(root, tmp_path / "bin", gnu=gnu))
+    assert told.state == "there"
+    assert told.texts == {"latest": "checkpoint-5"}
+    assert {entry.path for entry in told.entries if entry.kind == "f"} == {
+        "latest",
+        *(f"checkpoint-5/{name}" for name in sorted(path.name for path in (root / "checkpoint-5").iterdir())),
+    }
+    found = find_saved(told)
+    assert [(saved.step, saved.complete) for saved in found.saved] == [(5, True)]
+
+
+def test_states(tmp_path: Path) -> None:
+    assert listing(tmp_path / "none").state == "absent"
+    assert listing(write(tmp_path / "file")).state == "file"
+    (tmp_path / "empty").mkdir()
+    assert listing(tmp_path / "empty").state == "there"
+    assert listing(tmp_path / "empty").entries == ()
+    assert parse("").state == "cut"
+    assert parse("CKPTGUARD\tpython\t5\nd\t1\t2\t\tx").state == "cut"
+    assert parse("motd\nCKPTGUARD\tpython\t5\nEND").state == "there"
+
+
+def test_odd_names_and_links(tmp_path: Path) -> None:
+    write(tmp_path / "a b.pt")
+    write(tmp_path / "tab\there.pt")
+    write(tmp_path / "line\nbreak.pt")
+    (tmp_path / os.fsdecode(b"\xff.pt")).write_bytes(b"x")
+    (tmp_path / "last").symlink_to("a b.pt")
+    (tmp_path / "loop").symlink_to("loop")
+    told = listing(tmp_path)
+    assert told.state == "there"
+    assert told.links == {"last": "a b.pt", "loop": "loop"}
+    assert {"a b.pt", "tab?here.pt", "line?break.pt"} <= {entry.path for entry in told.entries}
+
+
+def test_ten_thousand_files(tmp_path: Path) -> None:
+    for number in range(100):
+        folder = tmp_path / f"checkpoint-{number}"
+        folder.mkdir()
+        for part in range(100):
+            (folder / f"rank-{part}.bin").touch()
+    archive(tmp_path / "checkpoint-5" / "optimizer.pt")
+    before = os.times()
+    began = time.monotonic()
+    told = listing(tmp_path)
+    found = find_saved(told)
+    after = os.times()
+    assert told.files() == 10_001
+    assert len(found.saved) == 100
+    spent = sum(after[:4]) - sum(before[:4])
+    # Of 3 s the rest is the API server's and the client's; counted in CPU, since the machine may be busy.
+    assert spent < 1.0, (spent, time.monotonic() - began)
