@@ -84,10 +84,9 @@ def project(guard: Guard, namespace: str) -> Project:
     return Project(guard.cluster, namespace).set_up()
 
 
-@pytest.fixture(params=WAYS.values(), ids=WAYS.keys())
+@pytest.fixture(params=WAYS)
 def way(request: pytest.FixtureRequest) -> Way:
-    found: Way = request.param
-    return found
+    return WAYS[request.param]
 
 
 def check_pods(project: Project, way: Way, name: str = "run") -> list[Object]:
@@ -193,33 +192,22 @@ def test_merge_patch_of_suspend(project: Project, way: Way) -> None:
 
 
 def test_metadata_edit_while_running(project: Project, way: Way) -> None:
-    project.send("create", objects=[way.write(project, "run")])
-    before, pods = settled(project.stored("run")), check_pods(project, way)
-
-    project.cluster.kubectl("annotate", TRAINJOBS, "run", "-n", project.namespace, "example.com/note=seen")
-    project.cluster.kubectl("label", TRAINJOBS, "run", "-n", project.namespace, "team=vision")
-
-    after = project.stored("run")
-    assert after["metadata"]["annotations"]["example.com/note"] == "seen"
-    assert after["metadata"]["labels"]["team"] == "vision"
-    assert settled(after) == before
-    assert uids(project.pods("run")) == uids(pods)
-
-
-def test_apply_of_a_label_while_running(project: Project, way: Way) -> None:
     job = way.write(project, "run")
     project.send("apply", objects=[job])
     before, pods = settled(project.stored("run")), check_pods(project, way)
 
+    project.cluster.kubectl("annotate", TRAINJOBS, "run", "-n", project.namespace, "example.com/note=seen")
     job["metadata"]["labels"] = {"team": "vision"}
     project.send("apply", objects=[job])
 
     after = project.stored("run")
-    assert after["metadata"]["labels"]["team"] == "vision"
+    assert after["metadata"]["annotations"]["example.com/note"] == "seen"
+    assert after["metadata"]["labels"] == {"team": "vision"}
     assert settled(after) == before
     assert uids(project.pods("run")) == uids(pods)
 
 
+@pytest.mark.parametrize("way", ["own-override"], indirect=True)
 def test_finalizer_removed_from_a_deleting_job(project: Project, way: Way) -> None:
     job = way.write(project, "run")
     job["metadata"]["finalizers"] = ["example.com/held"]
@@ -247,6 +235,7 @@ def test_claim_runtime_and_trainjob_in_one_file(guard: Guard, namespace: str, wa
     assert settled(project.stored("run")) == before
 
 
+@pytest.mark.parametrize("way", ["no-directory", "own-override"], indirect=True)
 def test_run_from_before_our_time_is_left_alone(guard: Guard, project: Project, way: Way) -> None:
     job = way.write(project, "run")
     unregister_webhook(guard.cluster)
