@@ -18,6 +18,7 @@ from typing import Final
 from webhook.effective.expansion import Value, evaluate, expand, references
 from webhook.effective.flags import find_flag
 from webhook.model.finding import Origin
+from webhook.model.path import components
 from webhook.model.pod import (
     Checkpoint,
     DirectoryStatus,
@@ -323,18 +324,6 @@ def absolute(text: str, container: Raw) -> str | None:
     if text[-1:] == "/" or "//" in text or "/." in text:
         return "/" + "/".join(components(text))
     return text
-
-
-def components(path: str) -> list[str]:
-    """The components of a path from the root, ``.`` and ``..`` resolved as the kernel does without symbolic links."""
-    out: list[str] = []
-    for part in path.split("/"):
-        if part == "..":
-            if out:
-                out.pop()
-        elif part and part != ".":
-            out.append(part)
-    return out
 
 
 def _word_origin(job: EffectiveJob, container: Raw, field: str, word: str) -> Origin:

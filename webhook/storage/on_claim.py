@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from webhook.effective.checkpoint import components
+from webhook.model.path import components
 from webhook.model.pod import Checkpoint
 
 
