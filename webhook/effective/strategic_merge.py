@@ -52,18 +52,19 @@ def merge_list(base: Sequence[Raw], patch: Sequence[Raw], key: str, merge: Merge
     """
     if not base:
         return list(patch)
+    if len(patch) == 1:
+        names = [item.get(key) for item in base]
+        name = patch[0].get(key)
+        if name not in names:
+            return [patch[0], *base]
+        if len(set(names)) == len(names):
+            first = names.index(name)
+            merged = list(base)
+            merged[first] = merge(base[first], patch[0])
+            return merged
     place: dict[Any, int] = {}
     for index, item in enumerate(base):
         place.setdefault(item.get(key), index)
-    if len(patch) == 1:
-        name = patch[0].get(key)
-        at = place.get(name)
-        if at is None:
-            return [patch[0], *base]
-        if len(place) == len(base):
-            merged = list(base)
-            merged[at] = merge(base[at], patch[0])
-            return merged
     ours: dict[Any, list[Raw]] = {}
     for item in patch:
         name = item.get(key)

@@ -121,12 +121,11 @@ def refused_containers(
                 yield _refused_name(job, kind, name, name in seen)
             seen.add(name)
             if env := container.get("env"):
-                for variable in env:
-                    # Every container of every TrainJob comes by here: the usual name is told without a call of ours.
-                    key = variable.get("name") or ""
-                    if ("valueFrom" in variable and variable["valueFrom"] is not RANK) or not (
-                        key.isidentifier() and key.isascii()
-                    ):
+                # Every container of every TrainJob comes by here: that all names are right is told of all at once.
+                keys = [variable.get("name") or "" for variable in env]
+                doubtful = "" in keys or not is_env_name("".join(keys))
+                for variable in env if doubtful else [one for one in env if "valueFrom" in one]:
+                    if doubtful or variable["valueFrom"] is not RANK:
                         yield from _refused_variable(job, name, variable)
             if mounts := container.get("volumeMounts"):
                 yield from refused_mounts(job, container, name, mounts, volumes, paste)
