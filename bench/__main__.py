@@ -1,4 +1,4 @@
-"""``python -m bench [serve] [start] [core] [cli] [files] [cache] [idle] [--rounds N] [--requests N]``.
+"""``python -m bench [serve] [start] [core] [program] [cli] [files] [cache] [idle] [--rounds N] [--requests N]``.
 
 Every figure is a ratio of two things that were measured in the same run, in turns; it is the median of the rounds and
 stands beside its goal. Nothing here fails a build: a machine with other work on it measures that work too.
@@ -12,12 +12,14 @@ import sys
 from bench.cache import measure_cache
 from bench.measure import Row, table
 from bench.offline import measure_cli, measure_core, measure_files
+from bench.program import measure_program
 from bench.serving import measure_idle, measure_serving, measure_start
 
 SECTIONS = {
     "serve": measure_serving,
     "start": measure_start,
     "core": measure_core,
+    "program": measure_program,
     "cli": measure_cli,
     "files": measure_files,
     "cache": measure_cache,

@@ -22,7 +22,6 @@ on the way back; a part of the program is not seen.
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator
 from typing import Final
 
@@ -35,11 +34,12 @@ from webhook.model.subject import Subject
 from webhook.script import Call, Python, Script, program_findings
 from webhook.script.contents import optimizer_of
 from webhook.script.flow import in_loop
+from webhook.script.lines import search
 from webhook.script.names import saves
 
 ID = "optimizer-not-restored"
-_SAVED: Final = re.compile(r"""["'](\w*optim\w*)["']\s*:|\w*optim\w*\s*=\s*\w*optim\w*\.state_dict\(""")
-_READ: Final = re.compile(
+_SAVED: Final = r"""["'](\w*optim\w*)["']\s*:|\w*optim\w*\s*=\s*\w*optim\w*\.state_dict\("""
+_READ: Final = (
     r"""\w*optim\w*(\[\w+\])?\.load_state_dict|\[\s*["']\w*opt\w*["']\s*\]|get\(\s*["']\w*opt\w*["']|load_optim|optim\w*\s*=\s*\w*load"""
     r"""|set_optimizer_state_dict|set_state_dict|optim_state_dict_to_load|load_state\(|load_checkpoint\(|\.restore\("""
 )
@@ -65,8 +65,8 @@ def _by_hand(script: Script, python: Python) -> Iterator[Remark]:
     text = python.source.text
     if "torch.load" not in text and ".load(" not in text:
         return
-    saved = _SAVED.search(text)
-    if saved is None or _READ.search(text) or "." in python.source.modules:
+    saved = search(python.source, _SAVED, "optim")
+    if saved is None or search(python.source, _READ, "opt", "load", "restore", "set_") or "." in python.source.modules:
         return
     mine = [save for save in saves(script) if save.python is python and save.function == "torch.save"]
     if not any(_holds_optimizer(python, save.call) and in_loop(python, save.call) for save in mine):

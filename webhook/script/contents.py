@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import ast
-import re
 from typing import Final
 
+from webhook.script.lines import search
 from webhook.script.names import Save
 from webhook.script.python import Around, Python
 
@@ -55,7 +55,7 @@ _PLAIN: Final = (
     "score",
     "time",
 )
-_FULL: Final = re.compile(
+_FULL: Final = (
     r"optim\w*[^\n]{0,40}state_dict|state_dict[^\n]{0,60}optim|\bopt\w*\.state_dict|save_state\(|save_checkpoint\(|get_state_dict\("
     r"|optimizer_state|opt_state|train_state|TrainState|scaler\.state_dict|sched\w*\.state_dict"
 )
@@ -65,7 +65,7 @@ def keeps_optimizer(python: Python) -> bool:
     """Whether anything in the text may save an optimizer's state."""
     memo = python.memo.get("keeps_optimizer")
     if memo is None:
-        memo = _FULL.search(python.source.text) is not None
+        memo = search(python.source, _FULL, "opt", "state", "save_", "sched", "scaler") is not None
         python.memo["keeps_optimizer"] = memo
     return bool(memo)
 

@@ -113,11 +113,16 @@ def _handed_on(python: Python, name: str) -> bool:
             return True
         if any(isinstance(one.value, ast.Name) and one.value.id == name for one in call.node.keywords):
             return True
-    return any(
-        isinstance(one.value, ast.Name) and one.value.id == name
-        for found in python.source.bindings.values()
-        for one in found
-    )
+    named = python.memo.get("named")
+    if named is None:
+        named = {
+            one.value.id
+            for found in python.source.bindings.values()
+            for one in found
+            if isinstance(one.value, ast.Name)
+        }
+        python.memo["named"] = named
+    return name in named
 
 
 def loop_learns(python: Python) -> bool:

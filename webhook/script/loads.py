@@ -91,13 +91,11 @@ def _may_load(python: Python) -> bool:
     source = python.source
     if source.stars or not source.modules <= _known():
         return True
-    for call in source.calls:
-        name = call.attr.lower()
-        if name not in _DATA and any(word in name for word in _WORDS):
-            return True
-        for keyword in call.node.keywords:
-            if keyword.arg is None or any(word in keyword.arg.lower() for word in _WORDS):
-                return True
+    names = {attr.lower() for attr in source.by_attr} - _DATA
+    names.update((keyword.arg or "load").lower() for call in source.calls for keyword in call.node.keywords)
+    told = " ".join(names)
+    if any(word in told for word in _WORDS):
+        return True
     return any(any(word in name.lower() for word in ("load_", "resum", "restor")) for name in source.functions)
 
 

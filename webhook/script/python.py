@@ -242,31 +242,29 @@ class Source:
     def _walk(self, tree: ast.Module) -> None:
         stack: list[tuple[ast.AST, Around | None, int]] = [(node, None, 1) for node in reversed(tree.body)]
         pop, push = stack.pop, stack.append
-        handlers = _HANDLERS
-        skip = _SKIPPED
+        handlers, children, skip = _HANDLERS, _CHILDREN, _SKIPPED
         while stack:
             node, around, depth = pop()
-            kind = type(node)
-            if kind in skip:
-                continue
             if depth > DEEPEST:
                 raise NotRead(f"it is nested deeper than {DEEPEST}")
+            depth += 1
+            kind = node.__class__
             handler = handlers.get(kind)
             if handler is not None:
                 below = handler(self, node, around)
                 if below is not None:
                     for child, inner in reversed(below):
-                        push((child, inner, depth + 1))
+                        if child.__class__ not in skip:
+                            push((child, inner, depth))
                     continue
-            fields = kind._fields
-            for index in range(len(fields) - 1, -1, -1):
-                value = getattr(node, fields[index], None)
+            for field in children.get(kind) or kind._fields[::-1]:
+                value = getattr(node, field, None)
                 if value.__class__ is list:
                     for item in reversed(value):
-                        if isinstance(item, ast.AST):
-                            push((item, around, depth + 1))
-                elif isinstance(value, ast.AST):
-                    push((value, around, depth + 1))
+                        if item.__class__ not in skip and isinstance(item, ast.AST):
+                            push((item, around, depth))
+                elif value.__class__ not in skip and isinstance(value, ast.AST):
+                    push((value, around, depth))
 
     def bind(self, name: str, line: int, value: ast.expr | None, how: str, around: Around | None) -> None:
         scope = around.scope if around is not None else None
@@ -323,8 +321,33 @@ def _without_magics(text: str) -> str | None:
     return "\n".join(lines) if changed else None
 
 
+_CHILDREN: Final[Mapping[type, tuple[str, ...]]] = {
+    ast.Expr: ("value",),
+    ast.Call: ("keywords", "args", "func"),
+    ast.keyword: ("value",),
+    ast.Attribute: ("value",),
+    ast.Assign: ("value", "targets"),
+    ast.AugAssign: ("value", "target"),
+    ast.BinOp: ("right", "left"),
+    ast.Compare: ("comparators", "left"),
+    ast.BoolOp: ("values",),
+    ast.UnaryOp: ("operand",),
+    ast.Subscript: ("slice", "value"),
+    ast.Slice: ("step", "upper", "lower"),
+    ast.Tuple: ("elts",),
+    ast.List: ("elts",),
+    ast.Dict: ("values", "keys"),
+    ast.JoinedStr: ("values",),
+    ast.FormattedValue: ("format_spec", "value"),
+    ast.Return: ("value",),
+    ast.Starred: ("value",),
+}
+"""The fields of common nodes that hold nodes, last first; of others all fields are looked at."""
 _SKIPPED: Final = frozenset(
     (
+        type(None),
+        str,
+        int,
         ast.Constant,
         ast.Load,
         ast.Store,

@@ -1,0 +1,48 @@
+"""The rules about programs are those of the contract, in its order and severity, and each is told in few words."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.rules.cases import FOLDER
+from webhook.frameworks import FRAMEWORKS
+from webhook.model.finding import Severity
+from webhook.rules import RULES
+
+CONTRACT = Path(__file__).parents[3] / "shared" / "design" / "training-program.md"
+ABOUT_PROGRAMS = [rule for rule in RULES if rule.reads_program]
+
+
+def test_order_and_severity_are_the_contracts() -> None:
+    if not CONTRACT.is_file():
+        pytest.skip("the contract is not at hand")
+    table = re.findall(r"^\| `([a-z-]+)`( \(audit\))? \|", CONTRACT.read_text(), re.MULTILINE)
+    told = [(name, "audit" if audit else "warn") for name, audit in table]
+    named = {name for name, _ in told}
+    assert [(rule.id, rule.severity.value) for rule in RULES if rule.id in named] == told
+
+
+def test_none_denies_by_default() -> None:
+    assert all(rule.severity is not Severity.DENY for rule in ABOUT_PROGRAMS)
+    assert all(rule.on_runtime is not Severity.DENY for rule in ABOUT_PROGRAMS)
+
+
+@pytest.mark.parametrize("rule", ABOUT_PROGRAMS, ids=lambda rule: rule.id)
+def test_a_message_points_at_a_line_and_quotes_little(rule: object) -> None:
+    for golden in (FOLDER / rule.id).glob("*.txt"):  # type: ignore[attr-defined]
+        for line in golden.read_text().splitlines():
+            if line.startswith(("spec.", "TrainingRuntime/")) and line.removesuffix(" (warning)").endswith("]"):
+                problem = line.partition(": ")[2]
+                assert len(problem) <= 160, golden
+                assert all(len(quoted) <= 80 for quoted in re.findall(r'"([^"]*)"', problem)), golden
+
+
+def test_frameworks_are_told_once_and_say_where_it_was_read() -> None:
+    assert len({framework.id for framework in FRAMEWORKS}) == len(FRAMEWORKS) >= 14
+    for framework in FRAMEWORKS:
+        module = __import__(framework.uses.__module__, fromlist=["__doc__"])
+        assert re.search(r"\bRead in\b", module.__doc__ or ""), framework.id
+        assert any(letter.isdigit() for letter in framework.release), framework.id

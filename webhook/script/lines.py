@@ -1,0 +1,27 @@
+"""Patterns over a program's lines: looked for only in lines that hold one of their words, which is most of the work."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from webhook.script.python import Source
+
+
+def search(source: Source, pattern: str, *words: str) -> Any:
+    """The first match of ``pattern`` in a line that holds one of ``words``; None where there is none.
+
+    Every match of the pattern has to hold one of the words. ``re`` is imported here: the command line starts without.
+    """
+    if not any(word in source.text for word in words):
+        return None
+    import re
+
+    compiled = re.compile(pattern)
+    for line in source.lines:
+        for word in words:
+            if word in line:
+                found = compiled.search(line)
+                if found is not None:
+                    return found
+                break
+    return None
