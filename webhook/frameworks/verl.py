@@ -73,7 +73,6 @@ FRAMEWORK = Framework(
     uses=uses,
     resumes_if_any=True,
     resumes_by_itself=True,
-    loads_directory=True,
     keep_fix="trainer.max_actor_ckpt_to_keep=3",
     resume_fix="trainer.resume_mode=auto",
     every_fix="trainer.save_freq=50",
