@@ -5,8 +5,10 @@ import time
 from collections.abc import Iterator
 
 import pytest
+import yaml
 
 from tests.deploy.rendered import DEPLOY
+from tests.deploy.rendered import helm as rendered_chart
 from tests.e2e_nodes import guard
 from tests.e2e_nodes.guard import NAMESPACE, ckptguard, helm, helm_values
 from tests.e2e_nodes.load import Load
@@ -22,6 +24,14 @@ def clean(nodes: Nodes) -> Iterator[None]:
     yield
     helm(nodes, "uninstall", "guard", "-n", NAMESPACE, "--no-hooks", check=False)
     guard.uninstall(nodes)
+
+
+def test_the_api_server_takes_the_chart_without_a_warning(nodes: Nodes) -> None:
+    restricted = {f"pod-security.kubernetes.io/{how}": "restricted" for how in ("enforce", "warn")}
+    nodes.apply([{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE, "labels": restricted}}])
+    text = yaml.safe_dump_all(rendered_chart("policies.plainStorage=true"))
+    done = nodes.run("apply", "--dry-run=server", "--validate=strict", "-f", "-", text=text)
+    assert done.stderr == ""
 
 
 def test_install_checks_itself(nodes: Nodes) -> None:
