@@ -1,0 +1,216 @@
+"""A cluster with one run, in memory: Trainer, JobSet and the kubelet as far as the commands see them.
+
+Its clock moves when somebody sleeps. What would run in a container runs here, on a folder that stands for the claim.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from webhook.model.policy import Policy
+from webhook.runs.actions import Options, Session
+from webhook.runs.api import Answer, Unreachable
+from webhook.runs.clock import Clock
+from webhook.runs.helper import MOUNT
+from webhook.runs.kube import Kube
+
+Object = dict[str, Any]
+NAMESPACE = "team"
+FIELD = "metadata.labels['jobset.sigs.k8s.io/jobset-name']"
+
+
+def jobset(name: str = "run", **pod: Any) -> Object:
+    """What Trainer makes of a run whose directory is `/mnt/ckpt/<name>` on claim "mine"."""
+    container = {
+        "name": "node",
+        "image": "train:1",
+        "env": [
+            {"name": "TRAINJOB_NAME", "valueFrom": {"fieldRef": {"fieldPath": FIELD}}},
+            {"name": "CKPT_DIR", "value": "/mnt/ckpt/$(TRAINJOB_NAME)"},
+        ],
+        "volumeMounts": [{"name": "v", "mountPath": "/mnt/ckpt"}],
+    }
+    spec = {
+        "containers": [container],
+        "volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "mine"}}],
+        **pod,
+    }
+    labels = {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}
+    job = {"name": "node", "template": {"metadata": {"labels": labels}, "spec": {"template": {"spec": spec}}}}
+    metadata = {"name": name, "namespace": NAMESPACE, "uid": f"jobset-{name}"}
+    return {"metadata": metadata, "spec": {"replicatedJobs": [job]}, "status": {"restarts": 0}}
+
+
+def trainjob(name: str = "run") -> Object:
+    metadata = {"name": name, "namespace": NAMESPACE, "uid": f"uid-{name}"}
+    return {"metadata": metadata, "spec": {"suspend": False, "runtimeRef": {"name": "rt"}}, "status": {}}
+
+
+class FakeCluster:
+    """`folder` is the claim's root; `log` gives the log of the n-th pod of the run (from 0)."""
+
+    def __init__(self, folder: Path, log: Callable[[int], str] = lambda _: "") -> None:
+        self.folder = folder
+        self.log = log
+        self.time = 1000.0
+        self.trainjobs = {"run": trainjob()}
+        self.jobsets = {"run": jobset()}
+        self.pods: dict[str, Object] = {}
+        self.claims: dict[str, Object] = {
+            "mine": {"metadata": {"name": "mine"}, "status": {"phase": "Bound", "accessModes": ["ReadWriteMany"]}}
+        }
+        self.made = 0
+        self.helpers: list[Object] = []
+        self.calls: list[tuple[str, str]] = []
+        self.exec_refused = ""
+        self.refuse: Callable[[str, str, Any], Answer | None] = lambda *_: None
+        self.down_until = 0.0
+        self.on_pod_end: Callable[[], None] = lambda: None
+        self._due: list[tuple[float, Callable[[], None]]] = []
+        self.start_pod()
+
+    # -- time -------------------------------------------------------------------------------------------------------
+
+    def sleep(self, seconds: float) -> None:
+        self.time += max(seconds, 0.01)
+        for at, act in [one for one in self._due if one[0] <= self.time]:
+            self._due.remove((at, act))
+            act()
+
+    def after(self, seconds: float, act: Callable[[], None]) -> None:
+        self._due.append((self.time + seconds, act))
+
+    def session(self, said: list[str], timeout: float = 60.0, **options: Any) -> Session:
+        clock = Clock(lambda: self.time, self.sleep, lambda: self.time)
+        kube = Kube(self, clock, said.append, patience=20.0)
+        return Session(
+            kube, NAMESPACE, "run", Policy(), Options(timeout=timeout, **options), said.append, lambda _: None
+        )
+
+    # -- the run ----------------------------------------------------------------------------------------------------
+
+    def start_pod(self) -> None:
+        name = f"run-node-0-0-{self.made}"
+        labels = {
+            "jobset.sigs.k8s.io/jobset-name": "run",
+            "jobset.sigs.k8s.io/replicatedjob-name": "node",
+            "batch.kubernetes.io/job-completion-index": "0",
+        }
+        spec = self.jobsets["run"]["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
+        self.pods[name] = {
+            "metadata": {"name": name, "namespace": NAMESPACE, "uid": f"pod-{self.made}", "labels": labels},
+            "spec": {**copy.deepcopy(spec), "nodeName": "node1"},
+            "status": {"phase": "Running", "containerStatuses": [{"name": "node", "state": {"running": {}}}]},
+        }
+        self.made += 1
+
+    def _end_pods(self) -> None:
+        self.on_pod_end()
+        self.pods = {name: pod for name, pod in self.pods.items() if pod["metadata"]["name"].startswith("helper")}
+
+    def _suspend(self, value: bool) -> None:
+        if value:
+            for pod in self.pods.values():
+                pod["metadata"]["deletionTimestamp"] = "now"
+            self.after(3.0, self._end_pods)
+        else:
+            self.after(1.5, self.start_pod)
+
+    # -- the API ----------------------------------------------------------------------------------------------------
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        params: Mapping[str, str] | None = None,
+        body: Any = None,
+        content_type: str = "application/json",
+    ) -> Answer:
+        self._reachable()
+        self.calls.append((method, path))
+        if (refused := self.refuse(method, path, body)) is not None:
+            return refused
+        kind, _, name = path.removeprefix("/").partition("/namespaces/team/")[2].partition("/")
+        known = {
+            "trainjobs": self.trainjobs,
+            "jobsets": self.jobsets,
+            "pods": self.pods,
+            "persistentvolumeclaims": self.claims,
+        }.get(kind)
+        if known is None:
+            return Answer(200, {"items": []}) if kind == "events" else Answer(404, {"message": f"no {path}"})
+        if method == "POST":
+            return self._helper(body)
+        if not name:
+            items = list(known.values())
+            if params and "labelSelector" in params:
+                key, _, value = params["labelSelector"].partition("=")
+                items = [one for one in items if one["metadata"].get("labels", {}).get(key) == value]
+            return Answer(200, {"items": copy.deepcopy(items)})
+        found = known.get(name)
+        if found is None:
+            return Answer(404, {"message": f'"{name}" not found', "details": {"name": name}})
+        if method == "PATCH":
+            suspend = (body.get("spec") or {}).get("suspend")
+            if suspend is not None and suspend != found["spec"]["suspend"]:
+                found["spec"]["suspend"] = suspend
+                self._suspend(suspend)
+            found["metadata"].setdefault("annotations", {}).update(
+                (body.get("metadata") or {}).get("annotations") or {}
+            )
+        elif method == "DELETE":
+            del known[name]
+            if kind == "trainjobs":
+                self.pods = {}
+        return Answer(200, copy.deepcopy(found))
+
+    def text(self, path: str, params: Mapping[str, str] | None = None) -> tuple[int, str]:
+        self._reachable()
+        self.calls.append(("GET", path))
+        if (refused := self.refuse("GET", path, None)) is not None:
+            return refused.code, refused.message
+        name = path.split("/pods/")[1].removesuffix("/log")
+        pod = self.pods.get(name)
+        if pod is None:
+            return 404, "not found"
+        return 200, str(pod["log"]) if "log" in pod else self.log(int(name.rpartition("-")[2]))
+
+    def execute(
+        self, namespace: str, pod: str, container: str, command: Sequence[str], seconds: float = 60.0
+    ) -> tuple[int | None, str, str]:
+        self._reachable()
+        self.calls.append(("EXEC", pod))
+        if self.exec_refused:
+            return None, "", self.exec_refused
+        return self._run([word.replace("/mnt/ckpt", str(self.folder)) for word in command])
+
+    def _helper(self, body: Object) -> Answer:
+        pod = copy.deepcopy(body)
+        name = f"helper-{len(self.helpers)}"
+        pod["metadata"]["name"] = name
+        self.helpers.append(pod)
+        words = [word.replace(MOUNT, str(self.folder)) for word in pod["spec"]["containers"][0]["command"]]
+        code, out, _ = self._run(words)
+        pod["status"] = {"phase": "Succeeded" if code == 0 else "Failed"}
+        pod["log"] = out
+        self.pods[name] = pod
+        return Answer(201, pod)
+
+    @staticmethod
+    def _run(words: Sequence[str]) -> tuple[int, str, str]:
+        done = subprocess.run(list(words), capture_output=True, text=True, check=False, timeout=60)
+        return done.returncode, done.stdout, done.stderr
+
+    def _reachable(self) -> None:
+        if self.time < self.down_until:
+            raise Unreachable("the API server cannot be reached: connection refused")
+
+
+def kinds(value: Any) -> str:
+    """For a look at an object in a failing test."""
+    return json.dumps(value, indent=1)

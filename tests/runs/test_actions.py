@@ -1,0 +1,328 @@
+"""Stop, resume, drill and delete, with everything that may be in their way."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.runs.fake_cluster import FakeCluster, trainjob
+from tests.runs.folders import deepspeed, hf, write
+from webhook.runs.actions import LAST_DRILL, delete, drill, resume, stop
+from webhook.runs.api import Answer, Unreachable
+from webhook.runs.run import CannotDo
+
+
+def at(path: Path, time: float) -> Path:
+    """The folder and its files as old as that."""
+    for one in (*path.rglob("*"), path):
+        os.utime(one, (time, time))
+    return path
+
+
+def cluster(tmp_path: Path, *steps: int, log: Any = None) -> FakeCluster:
+    root = tmp_path / "run"
+    root.mkdir()
+    for number, step in enumerate(steps):
+        at(hf(root, step), 900.0 + 10 * number)
+    return FakeCluster(tmp_path, log or (lambda number: f"resuming from /mnt/ckpt/run/checkpoint-{max(steps)}"))
+
+
+def suspended(tmp_path: Path, *steps: int, log: Any = None) -> FakeCluster:
+    fake = cluster(tmp_path, *steps, log=log)
+    fake.trainjobs["run"]["spec"]["suspend"] = True
+    fake.pods = {}
+    return fake
+
+
+def test_stop(tmp_path: Path) -> None:
+    fake = cluster(tmp_path, 100, 200)
+    said: list[str] = []
+    session = fake.session(said)
+    done = stop(session)
+    assert fake.trainjobs["run"]["spec"]["suspend"] is True
+    assert fake.pods == {}
+    assert done.newest is not None
+    assert done.newest.step == 200
+    # The script asks the pod's own clock, which is the test's; 3 s until the pod ends, and one poll at most.
+    assert done.seconds <= 3.0 + 0.6
+    assert "is suspended; go on with: ckptguard resume run -n team" in session.state
+    assert fake.helpers == []
+    again = stop(fake.session(said))
+    assert again.seconds == 0.0
+    assert any("suspended already" in line for line in said)
+
+
+def test_stop_sees_the_flush(tmp_path: Path) -> None:
+    fake = cluster(tmp_path, 100)
+    fake.after(1.0, lambda: None)
+    fake.on_pod_end = lambda: None
+    fake._due.append((1001.2, lambda: hf(tmp_path / "run", 107)))
+    done = stop(fake.session([]))
+    assert done.newest is not None
+    assert done.newest.step == 107
+
+
+def test_stop_when_nobody_may_look(tmp_path: Path) -> None:
+    fake = cluster(tmp_path, 100)
+    fake.exec_refused = "Handshake status 403 Forbidden"
+    done = stop(fake.session([]))
+    assert done.newest is None
+    assert "no right to exec" in done.note
+    assert fake.helpers == []
+
+
+def test_a_pod_that_does_not_end(tmp_path: Path) -> None:
+    fake = cluster(tmp_path, 100)
+    fake._end_pods = lambda: None  # type: ignore[method-assign]
+    session = fake.session([], timeout=30)
+    with pytest.raises(CannotDo, match=r"1 pods of .* still there after 30 s, on node1: a node that is out of reach"):
+        stop(session)
+    assert "is being suspended" in session.state
+
+
+def test_resume(tmp_path: Path) -> None:
+    fake = suspended(tmp_path, 100, 200)
+    done = resume(fake.session([]))
+    assert (done.result, done.step) == ("resumed", 200)
+    assert fake.trainjobs["run"]["spec"]["suspend"] is False
+
+
+@pytest.mark.parametrize(
+    ("log", "result", "why"),
+    [
+        ("no prior checkpoint, starting fresh", "afresh", "its log says so"),
+        ("resuming from /mnt/ckpt/run/checkpoint-100", "failed", "200 was there and complete"),
+    ],
+)
+def test_a_resume_that_is_none(tmp_path: Path, log: str, result: str, why: str) -> None:
+    """The second took the newest in text order, say."""
+    fake = suspended(tmp_path, 100, 200, log=lambda _: log)
+    done = resume(fake.session([]))
+    assert (done.result, done.why, done.good) == (result, why, False)
+
+
+@pytest.mark.parametrize(("first", "result"), [(250, "resumed"), (50, "afresh")])
+def test_a_silent_log_is_told_by_the_next_checkpoint(tmp_path: Path, first: int, result: str) -> None:
+    fake = suspended(tmp_path, 100, 200, log=lambda _: "epoch 1 loss 0.3")
+    fake.after(12.0, lambda: at(hf(tmp_path / "run", first), fake.time))
+    done = resume(fake.session([]))
+    assert done.result == result
+    assert "its log is silent" in done.why
+
+
+def test_a_silent_log_and_nothing_else(tmp_path: Path) -> None:
+    fake = suspended(tmp_path, 100, log=lambda _: "")
+    session = fake.session([], timeout=30)
+    with pytest.raises(CannotDo, match="is not known after 30 s"):
+        resume(session)
+    assert "goes on by itself" in session.state
+
+
+def test_the_new_pod_fails(tmp_path: Path) -> None:
+    fake = suspended(tmp_path, 100, log=lambda _: "ImportError: torch")
+
+    def fail() -> None:
+        for pod in fake.pods.values():
+            pod["status"]["containerStatuses"] = [{"name": "node", "state": {"terminated": {"exitCode": 1}}}]
+
+    fake.after(2.2, fail)
+    done = resume(fake.session([]))
+    assert (done.result, done.why) == ("failed", "the new pod ended with exit code 1: ImportError: torch")
+
+
+def test_pods_that_never_come(tmp_path: Path) -> None:
+    fake = suspended(tmp_path, 100)
+    fake._suspend = lambda _: None  # type: ignore[method-assign]
+    with pytest.raises(
+        CannotDo, match=r"no new pod of .* after 60 s: JobSet has made no pod yet; the run is not suspend"
+    ):
+        resume(fake.session([]))
+
+
+def test_from_step_and_undo(tmp_path: Path) -> None:
+    fake = suspended(tmp_path, 100, 200, 300, log=lambda n: "resuming from checkpoint-" + ("200" if n == 1 else "300"))
+    root = tmp_path / "run"
+    at(write(root / "last.ckpt"), 920.0)
+    done = resume(fake.session([]), from_step=200)
+    assert (done.result, done.step) == ("resumed", 200)
+    assert sorted(path.name for path in root.iterdir()) == [".set-aside", "checkpoint-100", "checkpoint-200"]
+    # The run goes on, and writes a 250 and a 300 of its own.
+    hf(root, 250)
+    (hf(root, 300) / "new").touch()
+    fake.trainjobs["run"]["spec"]["suspend"] = True
+    fake.pods = {}
+    said: list[str] = []
+    done = resume(fake.session(said), undo=True)
+    assert (done.result, done.step) == ("resumed", 300)
+    assert not (root / "checkpoint-300" / "new").exists()
+    assert sorted(path.name for path in root.iterdir()) == [
+        *(".set-aside", "checkpoint-100", "checkpoint-200", "checkpoint-300", "last.ckpt")
+    ]
+    (aside,) = (root / ".set-aside").iterdir()
+    assert sorted(path.name for path in (aside / "written").iterdir()) == ["checkpoint-250", "checkpoint-300"]
+    assert any("set aside in turn" in line for line in said)
+    fake.trainjobs["run"]["spec"]["suspend"] = True
+    fake.pods = {}
+    with pytest.raises(CannotDo, match="nothing is set aside"):
+        resume(fake.session([]), undo=True)
+
+
+def test_from_step_with_a_pointer_file(tmp_path: Path) -> None:
+    fake = suspended(
+        tmp_path, log=lambda n: f"loading checkpoint from /mnt/ckpt/run/global_step{100 if n == 1 else 200}"
+    )
+    root = tmp_path / "run"
+    deepspeed(root, 100)
+    deepspeed(root, 200)
+    done = resume(fake.session([]), from_step=100)
+    assert done.step == 100
+    assert (root / "latest").read_text() == "global_step100"
+    fake.trainjobs["run"]["spec"]["suspend"] = True
+    fake.pods = {}
+    assert resume(fake.session([]), undo=True).step == 200
+    assert (root / "latest").read_text() == "global_step200"
+
+
+def test_from_a_step_that_is_not_there_or_not_whole(tmp_path: Path) -> None:
+    fake = suspended(tmp_path, 100, 200)
+    hf(tmp_path / "run", 300, lacks="trainer_state.json")
+    with pytest.raises(CannotDo, match=r"no checkpoint of step 150 .* there are 100, 200, 300"):
+        resume(fake.session([]), from_step=150)
+    with pytest.raises(CannotDo, match=r"step 300 \(checkpoint-300\) is incomplete: lacks trainer_state.json"):
+        resume(fake.session([]), from_step=300)
+    assert not (tmp_path / "run" / ".set-aside").exists()
+    assert fake.trainjobs["run"]["spec"]["suspend"] is True
+    # Half-written and newer: out of the way.
+    assert resume(fake.session([]), from_step=200).good
+    assert not (tmp_path / "run" / "checkpoint-300").exists()
+
+
+def test_from_step_of_a_run_that_is_under_way_or_over(tmp_path: Path) -> None:
+    fake = cluster(tmp_path, 100)
+    with pytest.raises(CannotDo, match="its program writes the directory now; first ckptguard stop run"):
+        resume(fake.session([]), from_step=100)
+    fake.trainjobs["run"]["status"] = {"conditions": [{"type": "Failed", "status": "True", "reason": "X"}]}
+    with pytest.raises(CannotDo, match=r"has ended: Failed \(X\)"):
+        resume(fake.session([]))
+    with pytest.raises(CannotDo, match="nothing to stop"):
+        stop(fake.session([]))
+
+
+def test_two_runs_in_one_directory(tmp_path: Path) -> None:
+    fake = suspended(tmp_path, 100)
+    twin = fake.jobsets["run"] | {"metadata": {"name": "twin"}}
+    env = [{"name": "CKPT_DIR", "value": "/mnt/ckpt/run"}]
+    pod = twin["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
+    changed = {**pod, "containers": [{**pod["containers"][0], "env": env}]}
+    fake.jobsets["twin"] = {
+        **twin,
+        "spec": {"replicatedJobs": [_with_pod(twin["spec"]["replicatedJobs"][0], changed)]},
+    }
+    fake.trainjobs["twin"] = trainjob("twin")
+    said: list[str] = []
+    with pytest.raises(CannotDo, match="is not this run's alone"):
+        resume(fake.session(said), from_step=100)
+    assert said[0].startswith('warning: "twin" keeps checkpoints in the same directory "/run" of claim "mine"')
+
+
+def _with_pod(job: dict[str, Any], pod: dict[str, Any]) -> dict[str, Any]:
+    template = job["template"]
+    return {**job, "template": {**template, "spec": {"template": {"spec": pod}}}}
+
+
+def test_a_drill(tmp_path: Path) -> None:
+    fake = cluster(tmp_path, 100, 200)
+    said: list[str] = []
+    done = drill(fake.session(said))
+    assert done.code == 0
+    assert [step.outcome for step in done.steps] == ["passed"] * 5
+    assert fake.made == 2, "one restart"
+    recorded = fake.trainjobs["run"]["metadata"]["annotations"][LAST_DRILL]
+    assert recorded == "resumed;step=200;at=1970-01-01T00:16:44Z"
+    assert [call for call in fake.calls if call[0] == "POST"] == []
+
+
+def test_a_drill_that_fails_and_one_that_cannot_be_done(tmp_path: Path) -> None:
+    fake = cluster(tmp_path, 100, log=lambda _: "no checkpoint found, starting fresh")
+    done = drill(fake.session([]))
+    assert done.code == 1
+    assert [step.outcome for step in done.steps] == ["passed", "passed", "passed", "passed", "failed"]
+    assert fake.trainjobs["run"]["metadata"]["annotations"][LAST_DRILL].startswith("afresh;step=unknown;")
+
+
+def test_a_drill_without_a_checkpoint(tmp_path: Path) -> None:
+    fake = cluster(tmp_path)
+    done = drill(fake.session([], timeout=20))
+    assert done.code == 2
+    assert [step.outcome for step in done.steps] == ["passed", "error", "-", "-", "-"]
+    assert done.steps[1].words == "no complete checkpoint after 20 s: no checkpoint yet"
+    assert fake.trainjobs["run"]["spec"]["suspend"] is False, "it was not interrupted for nothing"
+
+
+def test_a_drill_waits_for_the_first_checkpoint(tmp_path: Path) -> None:
+    fake = cluster(tmp_path, log=lambda _: "resuming from checkpoint-50")
+    fake.after(10.0, lambda: hf(tmp_path / "run", 50))
+    assert drill(fake.session([])).code == 0
+
+
+def test_the_api_server_goes_away_and_comes_back(tmp_path: Path) -> None:
+    fake = cluster(tmp_path, 100)
+    fake.after(1.0, lambda: setattr(fake, "down_until", fake.time + 10))
+    said: list[str] = []
+    stop(fake.session(said))
+    assert any("trying again" in line for line in said)
+    assert fake.trainjobs["run"]["spec"]["suspend"] is True
+
+
+def test_the_api_server_goes_away_for_good(tmp_path: Path) -> None:
+    fake = cluster(tmp_path, 100)
+    fake.after(1.0, lambda: setattr(fake, "down_until", 1e9))
+    session = fake.session([])
+    with pytest.raises(Unreachable):
+        stop(session)
+    assert "is being suspended; go on with: ckptguard resume run" in session.state
+
+
+def test_a_run_that_is_made_anew_meanwhile(tmp_path: Path) -> None:
+    fake = cluster(tmp_path, 100)
+    fake.after(1.0, lambda: fake.trainjobs["run"]["metadata"].update(uid="other"))
+    with pytest.raises(CannotDo, match="deleted and created again meanwhile"):
+        stop(fake.session([]))
+
+
+def test_no_such_run(tmp_path: Path) -> None:
+    fake = cluster(tmp_path)
+    session = fake.session([])
+    session.name = "rum"
+    with pytest.raises(CannotDo, match='there is no TrainJob "rum" in namespace "team"; nearest: run'):
+        stop(session)
+
+
+def test_delete(tmp_path: Path) -> None:
+    fake = cluster(tmp_path, 100)
+    done = delete(fake.session([]), with_data=False)
+    assert "run" not in fake.trainjobs
+    assert done.directory is not None
+    assert (done.directory.claim, done.directory.on_claim, done.lost) == ("mine", "/run", ())
+
+
+def test_delete_would_take_the_claim(tmp_path: Path) -> None:
+    fake = cluster(tmp_path, 100)
+    template = {"metadata": {"name": "ckpt"}}
+    fake.jobsets["run"]["spec"]["volumeClaimPolicies"] = [{"templates": [template]}]
+    with pytest.raises(CannotDo, match=r'claim "ckpt-run" belongs to the run .* --with-data'):
+        delete(fake.session([]), with_data=False)
+    assert "run" in fake.trainjobs
+    assert delete(fake.session([]), with_data=True).lost == ("ckpt-run",)
+
+
+def test_it_may_not_be_suspended(tmp_path: Path) -> None:
+    fake = cluster(tmp_path, 100)
+    fake.refuse = lambda method, path, body: Answer(403, {"message": "forbidden"}) if method == "PATCH" else None
+    with pytest.raises(
+        CannotDo, match=r"cannot be suspended \(kubectl auth can-i patch trainjobs -n team\): forbidden"
+    ):
+        stop(fake.session([]))

@@ -1,0 +1,183 @@
+"""The helper pod: what Pod Security `restricted` asks for, whose user it is, and when there can be none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.runs.fake_cluster import FakeCluster
+from tests.runs.folders import hf
+from webhook.runs.api import Answer
+from webhook.runs.helper import manifest
+from webhook.runs.reader import look
+from webhook.runs.run import CannotDo, find_directory, find_run
+
+
+def looked(fake: FakeCluster, **options: Any) -> Any:
+    session = fake.session([], **options)
+    run = find_run(session.kube, "team", "run")
+    directory = find_directory(session.kube, run, session.policy)
+    return look(session.kube, run, directory, seconds=20.0)
+
+
+def idle(tmp_path: Path) -> FakeCluster:
+    hf(tmp_path / "run", 5)
+    fake = FakeCluster(tmp_path)
+    fake.pods = {}
+    return fake
+
+
+def is_restricted(pod: dict[str, Any]) -> bool:
+    """The controls of the Pod Security Standard `restricted`."""
+    spec = pod["spec"]
+    context = spec["securityContext"]
+    allowed = {
+        "configMap",
+        "csi",
+        "downwardAPI",
+        "emptyDir",
+        "ephemeral",
+        "persistentVolumeClaim",
+        "projected",
+        "secret",
+    }
+    good = context.get("runAsNonRoot") is True and context.get("runAsUser") != 0
+    good = good and context["seccompProfile"]["type"] in ("RuntimeDefault", "Localhost")
+    good = good and not any(spec.get(field) for field in ("hostNetwork", "hostPID", "hostIPC"))
+    good = good and all(set(volume) - {"name"} <= allowed for volume in spec["volumes"])
+    for container in spec["containers"]:
+        own = container["securityContext"]
+        good = good and own["allowPrivilegeEscalation"] is False and not own.get("privileged")
+        good = good and own["capabilities"] == {"drop": ["ALL"]}
+    return bool(good)
+
+
+@pytest.mark.parametrize(
+    ("pod", "own", "user", "group"),
+    [
+        ({"runAsUser": 1000, "fsGroup": 2000, "runAsNonRoot": True}, {}, 1000, 2000),
+        ({"runAsUser": 1000}, {"runAsUser": 7}, 7, None),
+        ({"runAsNonRoot": True}, {}, 65532, None),
+        ({}, {}, 0, None),
+        ({"runAsUser": 0}, {}, 0, None),
+    ],
+)
+def test_it_is_the_runs_own_user(tmp_path: Path, pod: Any, own: Any, user: int, group: int | None) -> None:
+    fake = idle(tmp_path)
+    spec = fake.jobsets["run"]["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
+    spec["securityContext"] = pod
+    spec["containers"][0]["securityContext"] = own
+    seen = looked(fake)
+    assert seen.by == "helper pod"
+    assert [saved.step for saved in seen.found.saved] == [5]
+    (made,) = fake.helpers
+    context = made["spec"]["securityContext"]
+    assert (context["runAsUser"], context.get("fsGroup")) == (user, group)
+    assert is_restricted(made) is (user != 0)
+    (volume,) = made["spec"]["volumes"]
+    assert volume["persistentVolumeClaim"] == {"claimName": "mine", "readOnly": True}
+    assert fake.pods == {}, "it is gone afterwards"
+    assert made["metadata"]["ownerReferences"][0]["uid"] == "uid-run"
+
+
+def test_where_root_is_refused_it_is_somebody_else(tmp_path: Path) -> None:
+    fake = idle(tmp_path)
+
+    def refuse(method: str, path: str, body: Any) -> Answer | None:
+        if method == "POST" and not is_restricted(body):
+            return Answer(403, {"message": 'violates PodSecurity "restricted:latest": runAsNonRoot != true'})
+        return None
+
+    fake.refuse = refuse
+    assert looked(fake).by == "helper pod"
+    assert is_restricted(fake.helpers[0])
+
+
+def test_it_passes_restricted_for_every_run_that_does(tmp_path: Path) -> None:
+    fake = idle(tmp_path)
+    session = fake.session([])
+    run = find_run(session.kube, "team", "run")
+    directory = find_directory(session.kube, run, session.policy)
+    for write in (True, False):
+        assert is_restricted(manifest(run, directory, "i", ["x"], write=write, node="n", root=False))
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (Answer(403, {"message": 'pods is forbidden: User "x"'}), "no right to create pods"),
+        (Answer(403, {"message": "exceeded quota: q"}), "does not fit into the namespace's quota"),
+        (Answer(403, {"message": 'violates PodSecurity "restricted:latest"'}), "is refused by Pod Security"),
+        (Answer(422, {"message": "no"}), "the helper pod is refused: no"),
+    ],
+)
+def test_it_is_refused(tmp_path: Path, answer: Answer, words: str) -> None:
+    fake = idle(tmp_path)
+    fake.refuse = lambda method, path, body: answer if method == "POST" else None
+    with pytest.raises(CannotDo, match=words):
+        looked(fake)
+
+
+def test_exec_goes_first_and_says_why_it_did_not(tmp_path: Path) -> None:
+    hf(tmp_path / "run", 5)
+    fake = FakeCluster(tmp_path)
+    assert looked(fake).by == "exec in pod run-node-0-0-0"
+    fake.exec_refused = "Handshake status 403 Forbidden"
+    seen = looked(fake)
+    assert seen.by == "helper pod"
+    assert seen.notes == (
+        "pod run-node-0-0-0 cannot be asked: "
+        "no right to exec (kubectl auth can-i create pods --subresource=exec -n team)",
+    )
+
+
+def _claim(fake: FakeCluster, mode: str, **metadata: Any) -> None:
+    fake.claims["mine"] = {
+        "metadata": {"name": "mine", **metadata},
+        "status": {"phase": "Bound", "accessModes": [mode]},
+    }
+
+
+def test_a_claim_that_one_node_has(tmp_path: Path) -> None:
+    """The helper goes to the node where a pod of another run has it; nobody else can where one pod alone may."""
+    hf(tmp_path / "run", 5)
+    fake = FakeCluster(tmp_path)
+    for pod in fake.pods.values():
+        pod["metadata"]["labels"] = {"other": "run"}
+    _claim(fake, "ReadWriteOnce")
+    looked(fake)
+    (term,) = fake.helpers[0]["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"][
+        "nodeSelectorTerms"
+    ]
+    assert term["matchFields"][0]["values"] == ["node1"]
+    _claim(fake, "ReadWriteOncePod")
+    with pytest.raises(CannotDo, match='pod "run-node-0-0-0" on node "node1" has it'):
+        looked(fake)
+
+
+def test_claims_that_no_pod_can_mount(tmp_path: Path) -> None:
+    fake = idle(tmp_path)
+    _claim(fake, "ReadWriteMany", deletionTimestamp="now")
+    with pytest.raises(CannotDo, match="is being deleted"):
+        looked(fake)
+    fake.claims.clear()
+    with pytest.raises(CannotDo, match='claim "mine" does not exist'):
+        looked(fake)
+
+
+def test_a_directory_on_no_claim(tmp_path: Path) -> None:
+    fake = idle(tmp_path)
+    spec = fake.jobsets["run"]["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
+    spec["volumes"] = [{"name": "v", "emptyDir": {}}]
+    with pytest.raises(CannotDo, match=r"lies on volume v \(emptyDir\), which no other pod can look into"):
+        looked(fake)
+
+
+def test_no_directory_is_declared(tmp_path: Path) -> None:
+    fake = idle(tmp_path)
+    spec = fake.jobsets["run"]["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
+    spec["containers"][0]["env"] = []
+    with pytest.raises(CannotDo, match="declares no checkpoint directory"):
+        looked(fake)
