@@ -54,8 +54,9 @@ deploy-tools: $(STAMP)
 e2e-nodes: $(STAMP)
 	$(BIN)/python -m tests.e2e_nodes
 
-cluster: controlplane
-	$(BIN)/python -m tests.e2e.controlplane playground
+# A person's playground; RELEASE=2.1.0 takes another Trainer. It builds what it needs and no more.
+cluster: $(STAMP)
+	$(BIN)/python -m tests.e2e.controlplane playground $(if $(RELEASE),--release $(RELEASE))
 
 bench: $(STAMP)
 	$(BIN)/python -m bench
