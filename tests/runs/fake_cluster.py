@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from webhook.model.policy import Policy
-from webhook.runs.actions import Options, Session
 from webhook.runs.api import Answer, Unreachable
 from webhook.runs.clock import Clock
 from webhook.runs.helper import MOUNT
 from webhook.runs.kube import Kube
+from webhook.runs.session import Options, Session
 
 Object = dict[str, Any]
 NAMESPACE = "team"

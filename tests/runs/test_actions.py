@@ -10,9 +10,13 @@ import pytest
 
 from tests.runs.fake_cluster import FakeCluster, trainjob
 from tests.runs.folders import deepspeed, hf, write
-from webhook.runs.actions import LAST_DRILL, delete, drill, resume, stop
 from webhook.runs.api import Answer, Unreachable
+from webhook.runs.delete import delete
+from webhook.runs.drill import drill
+from webhook.runs.restart import LAST_DRILL
+from webhook.runs.resume import resume
 from webhook.runs.run import CannotDo
+from webhook.runs.stop import stop
 
 
 def at(path: Path, time: float) -> Path:

@@ -9,9 +9,9 @@ from webhook.cli.output import complain, write
 from webhook.cli.run_flags import add_flags, run_on, saved_json, write_json
 
 if TYPE_CHECKING:
-    from webhook.runs.actions import Session
     from webhook.runs.reader import Look
     from webhook.runs.run import Directory, Run
+    from webhook.runs.session import Session
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

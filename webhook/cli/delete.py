@@ -9,7 +9,7 @@ from webhook.cli.output import write
 from webhook.cli.run_flags import add_flags, run_on, write_json
 
 if TYPE_CHECKING:
-    from webhook.runs.actions import Session
+    from webhook.runs.session import Session
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -28,7 +28,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _delete(session: Session, arguments: argparse.Namespace) -> int:
-    from webhook.runs.actions import delete
+    from webhook.runs.delete import delete
 
     done = delete(session, arguments.with_data)
     directory = done.directory

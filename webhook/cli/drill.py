@@ -9,7 +9,8 @@ from webhook.cli.output import write_text
 from webhook.cli.run_flags import add_flags, run_on, saved_json, write_json
 
 if TYPE_CHECKING:
-    from webhook.runs.actions import Drill, Session
+    from webhook.runs.drill import Drill
+    from webhook.runs.session import Session
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -29,7 +30,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _drill(session: Session, output: str) -> int:
     from webhook.cli.resume import result_json
-    from webhook.runs.actions import drill
+    from webhook.runs.drill import drill
 
     done = drill(session)
     if output == "json":
@@ -50,7 +51,7 @@ def _drill(session: Session, output: str) -> int:
     elif output == "junit":
         write_text(junit(session.namespace, session.name, done))
     else:
-        from webhook.runs.actions import resumed_words
+        from webhook.runs.restart import resumed_words
 
         words = resumed_words(done.resumed) if done.resumed is not None else "it could not be tried"
         verdict = {0: "passed", 1: "FAILED", 2: "not done"}[done.code]

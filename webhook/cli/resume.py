@@ -9,7 +9,7 @@ from webhook.cli.output import write
 from webhook.cli.run_flags import add_flags, run_on, write_json
 
 if TYPE_CHECKING:
-    from webhook.runs.actions import Session
+    from webhook.runs.session import Session
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -39,7 +39,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _resume(session: Session, arguments: argparse.Namespace) -> int:
-    from webhook.runs.actions import record, resume, resumed_words
+    from webhook.runs.restart import record, resumed_words
+    from webhook.runs.resume import resume
 
     done = resume(session, arguments.from_step, arguments.undo)
     record(session, session.find(), done)
@@ -55,7 +56,7 @@ def _resume(session: Session, arguments: argparse.Namespace) -> int:
 
 def result_json(done: object) -> dict[str, object]:
     """How it went, for ``--output json``."""
-    from webhook.runs.actions import Resumed
+    from webhook.runs.restart import Resumed
 
     assert isinstance(done, Resumed)  # noqa: S101 - its module is imported late
     return {

@@ -13,7 +13,7 @@ from webhook.cli.cluster_flags import add_kubeconfig, connect
 from webhook.cli.output import complain, write_text
 
 if TYPE_CHECKING:
-    from webhook.runs.actions import Session
+    from webhook.runs.session import Session
 
 INTERRUPTED = 130
 
@@ -115,11 +115,11 @@ def run_on(arguments: argparse.Namespace, act: Callable[[Session], int]) -> int:
         return 2
     import signal
 
-    from webhook.runs.actions import Options, Session
     from webhook.runs.api import Refused, Unreachable
     from webhook.runs.clock import Clock
     from webhook.runs.kube import Kube
     from webhook.runs.run import CannotDo
+    from webhook.runs.session import Options, Session
 
     progress = Progress()
     kube = Kube(api, Clock(time.monotonic, time.sleep, time.time), progress.say)

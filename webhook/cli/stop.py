@@ -9,7 +9,7 @@ from webhook.cli.output import write
 from webhook.cli.run_flags import add_flags, run_on, saved_json, write_json
 
 if TYPE_CHECKING:
-    from webhook.runs.actions import Session
+    from webhook.runs.session import Session
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -25,7 +25,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _stop(session: Session, output: str) -> int:
-    from webhook.runs.actions import stop
+    from webhook.runs.stop import stop
     from webhook.runs.words import duration, named
 
     done = stop(session)
