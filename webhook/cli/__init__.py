@@ -42,8 +42,6 @@ def main(argv: Sequence[str] | None = None, commands: Commands = COMMANDS) -> in
     arguments = list(sys.argv[1:] if argv is None else argv)
     # Modules and documents stay until the end: to look through them every 700 objects took a tenth of the time.
     gc.set_threshold(50_000, 20, 100)
-    # Modules and documents stay until the end: to look through them every 700 objects took a tenth of the time.
-    gc.set_threshold(50_000, 20, 100)
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
