@@ -296,10 +296,11 @@ def _had_before(rule: Rule, finding: Finding, subject: Subject) -> bool:
     before = subject.old()
     if before is None:
         return False
-    return any(
-        (other.job, other.container, other.subject) == (finding.job, finding.container, finding.subject)
-        for other in rule.check(before)
-    )
+    known: set[tuple[str, str, str]] | None = before.memo.get(rule.id)
+    if known is None:
+        known = {(other.job, other.container, other.subject) for other in rule.check(before)}
+        before.memo[rule.id] = known
+    return (finding.job, finding.container, finding.subject) in known
 
 
 def _lighter(one: Severity, other: Severity) -> Severity:

@@ -80,18 +80,17 @@ def _job(
 def _containers(job: EffectiveJob, layer: Layer) -> Iterator[Finding]:
     own = job.layers[0].pod
     for kind in ("containers", "initContainers"):
+        known = {container.get("name") for container in own.get(kind) or ()}
+        foreign: set[str] | None = None
         for index, container in enumerate(layer.pod.get(kind) or ()):
             name = container.get("name") or ""
-            if _is_unknown(job, kind, name, own):
+            if name in known:
+                continue
+            if foreign is None:
+                foreign = {built.get("name") or "" for built in job.pod.get(kind) or () if is_foreign(job, kind, built)}
+            if name in foreign:
                 at = layer.at(f"{kind}[{index}].name", short=f"container {name}")
                 yield _container(at, job.name, kind, name, own)
-
-
-def _is_unknown(job: EffectiveJob, kind: str, name: str, own: Raw) -> bool:
-    for container in own.get(kind) or ():
-        if container.get("name") == name:
-            return False
-    return any(built.get("name") == name and is_foreign(job, kind, built) for built in job.pod.get(kind) or ())
 
 
 def _container(at: Origin, job: str, kind: str, name: str, own: Raw) -> Finding:
