@@ -22,7 +22,7 @@ RUN PYTHONPATH=/tools python -m hatchling build --target wheel --directory /dist
  && python -m pip install --quiet --no-compile --no-deps --no-index /dist/*.whl
 COPY deploy/image/assemble.py ./
 ARG SOURCE_DATE_EPOCH=0
-RUN SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH} python assemble.py /image/dependencies /image/application
+RUN PYTHONHASHSEED=0 SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH} python assemble.py /image/dependencies /image/application
 
 FROM scratch
 COPY --from=build /image/dependencies/ /

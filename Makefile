@@ -65,6 +65,9 @@ bench: $(STAMP)
 lock:
 	$(BIN)/pip-compile --quiet --generate-hashes --strip-extras --allow-unsafe --no-emit-index-url --no-emit-trusted-host \
 	  --no-emit-find-links --all-extras --output-file requirements.lock pyproject.toml
+	$(BIN)/pip-compile --quiet --generate-hashes --strip-extras --allow-unsafe --no-emit-index-url --no-emit-trusted-host \
+	  --no-emit-find-links --extra serve --extra cluster --extra certs --extra script --constraint requirements.lock \
+	  --output-file requirements-serve.lock pyproject.toml
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

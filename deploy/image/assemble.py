@@ -129,9 +129,12 @@ def write_system(root: Path) -> None:
 
 
 def compile_all(root: Path) -> None:
-    """Bytecode beside every source; it is not compared with the source's time, which an image does not keep."""
+    """Bytecode beside every source; it is not compared with the source's time, which an image does not keep.
+
+    In one process and one order, since bytecode tells what else was compiled before it.
+    """
     mode = py_compile.PycInvalidationMode.UNCHECKED_HASH
-    if not compileall.compile_dir(root, quiet=1, stripdir=str(root), prependdir="/", invalidation_mode=mode, workers=0):
+    if not compileall.compile_dir(root, quiet=1, stripdir=str(root), prependdir="/", invalidation_mode=mode, workers=1):
         raise SystemExit("not everything could be compiled")
 
 
