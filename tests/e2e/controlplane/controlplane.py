@@ -46,6 +46,7 @@ CONTROLLERS = (
     "root-ca-certificate-publisher-controller",
     "serviceaccount-controller",
     "ttl-after-finished-controller",
+    "validatingadmissionpolicy-status-controller",
 )
 
 # Writes to Trainer's objects with their bodies: there one reads which webhook changed what and which annotations it
