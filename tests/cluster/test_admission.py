@@ -103,12 +103,12 @@ def test_when_time_is_up_nothing_is_denied_for_what_was_not_read() -> None:
 
         async def slow(request: web.Request) -> None:
             if request.path == CKPT:
-                await asyncio.sleep(1)
+                await asyncio.sleep(3)
 
         world.api.hook = slow
         started = monotonic()
         assert (await serving.ask())["allowed"] is True
-        assert monotonic() - started < 0.9
+        assert monotonic() - started < 2.9
         assert serving.lookups("late") + serving.lookups("answered") == 1
 
     run(test, seconds=0.3)

@@ -253,7 +253,7 @@ def test_many_who_want_the_same_share_one_read() -> None:
         since = monotonic()
         started = monotonic()
         answers = await asyncio.gather(*(world.reader.read(WANTED, since) for _ in range(200)))
-        assert monotonic() - started < 0.5
+        assert monotonic() - started < 5  # one after the other takes ten
         assert all(isinstance(answer.value, Claim) for answer in answers)
         assert world.gets(CKPT) == 1
         # One that comes while a read is on its way takes what that finds ...

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import time
-
 import pytest
 
 from webhook.effective.expansion import LONGEST, Value, expand
@@ -41,8 +39,7 @@ def test_with_other_sources_a_reference_is_unknown() -> None:
     assert expand("$(API_SERVICE_HOST)", KNOWN, False).unknown
 
 
-def test_long_texts_are_given_up_in_time() -> None:
-    start = time.perf_counter()
+def test_long_texts_are_given_up() -> None:
+    """Either of these takes for ever where the cost grows faster than the text."""
     assert expand("$(" * 2_000_000, KNOWN, False).unknown
     assert expand("$(" * (LONGEST // 2 - 1), KNOWN, False).text
-    assert time.perf_counter() - start < 2
