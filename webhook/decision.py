@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from webhook.defaults import default
 from webhook.effective import build_trainer_pods, environment_of, find_checkpoints, launches_of
-from webhook.frameworks import directory_of
 from webhook.model.cluster import ClusterView, Gap, Runtime
 from webhook.model.finding import Finding, Judged, Origin, Severity
 from webhook.model.names import KINDS, MODE, MULTIKUEUE, REQUIRE
@@ -28,6 +27,9 @@ from webhook.model.verdict import Decision, Defaulted, Facts
 from webhook.rules import RULES
 from webhook.script import find_directory, find_programs
 from webhook.storage import classify
+
+if TYPE_CHECKING:
+    from webhook.script import Script
 
 EXEMPT: Final = "exempt"
 """The mode of a request that policy exempts."""
@@ -123,6 +125,13 @@ def review_object(request: Request, cluster: ClusterView, policy: Policy, releas
     )
 
 
+def _directory_of(script: Script) -> Written | None:
+    """The directory that a program writes to. The frameworks are imported with the first program that is read."""
+    from webhook.frameworks import directory_of
+
+    return directory_of(script)
+
+
 def _about_programs(subject: Subject) -> frozenset[str]:
     """Which rules about programs have to be asked: all, unless each has read them before; then those that spoke.
 
@@ -191,7 +200,7 @@ def build_subject(
         environment = environment_of(effective)
 
         def written_by(job: EffectiveJob, container: Raw) -> tuple[Written, Origin] | None:
-            return find_directory(job, container, environment, directory_of)
+            return find_directory(job, container, environment, _directory_of)
 
         checkpoints = find_checkpoints(effective, policy.directory.variables, classify_here, written_by)
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
+from importlib import import_module
 from typing import Any
 
 from webhook.model.script import Launch, Remark
@@ -12,11 +12,7 @@ from webhook.script.program import Script, read_script
 from webhook.script.values import Value
 
 LAUNCH = Launch(directories=("/mnt/ckpt/run",), mounts=("/mnt/ckpt",))
-LOOKS: dict[str, Any] = {
-    rule.id: sys.modules[rule.check.__module__].look  # type: ignore[attr-defined]
-    for rule in RULES
-    if rule.reads_program
-}
+LOOKS: dict[str, Any] = {rule.id: import_module(rule.check.__module__).look for rule in RULES if rule.reads_program}
 
 
 def shell(text: str, env: Mapping[str, Value] | None = None, launch: Launch = LAUNCH) -> Script:

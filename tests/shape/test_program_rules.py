@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -10,6 +13,7 @@ import pytest
 from tests.rules.cases import FOLDER
 from webhook.frameworks import FRAMEWORKS
 from webhook.model.finding import Severity
+from webhook.model.rule import Rule
 from webhook.rules import RULES
 
 CONTRACT = Path(__file__).parents[3] / "shared" / "design" / "training-program.md"
@@ -23,6 +27,22 @@ def test_order_and_severity_are_the_contracts() -> None:
     told = [(name, "audit" if audit else "warn") for name, audit in table]
     named = {name for name, _ in told}
     assert [(rule.id, rule.severity.value) for rule in RULES if rule.id in named] == told
+
+
+@pytest.mark.parametrize("rule", ABOUT_PROGRAMS, ids=lambda rule: rule.id)
+def test_what_stands_for_a_rule_is_that_rule(rule: Rule) -> None:
+    """The files of these rules are imported when they are asked; until then the tuple tells what has to be known."""
+    own = import_module(rule.check.__module__).RULE
+    assert (own.id, own.severity, own.on_runtime, own.reads_program) == (rule.id, rule.severity, rule.on_runtime, True)
+
+
+def test_nothing_that_reads_programs_is_imported_before_there_is_one() -> None:
+    code = "import sys, webhook.decision, webhook.cli.review; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    loaded = set(done.stdout.split())
+    assert "webhook.rules.claim_not_shared" in loaded
+    assert not loaded & {"webhook.script.program", "webhook.script.python", "webhook.frameworks", "tree_sitter"}
+    assert not loaded & {f"webhook.rules.{rule.id.replace('-', '_')}" for rule in ABOUT_PROGRAMS}
 
 
 def test_none_denies_by_default() -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
+from importlib import import_module
 
 from msgspec import Struct
 
@@ -107,7 +108,8 @@ def entries() -> tuple[Entry, ...]:
     from webhook.rules import RULES
 
     known = {rule.id for rule in RULES}
-    rules = (_entry(rule.id, rule.severity, rule.why, sys.modules[rule.check.__module__].__doc__) for rule in RULES)
+    modules = ((rule, import_module(rule.check.__module__)) for rule in RULES)
+    rules = (_entry(rule.id, rule.severity, module.RULE.why, module.__doc__) for rule, module in modules)
     others = (_entry(*given) for given in _WITHOUT_A_RULE if given[0] not in known)
     return (*rules, *others)
 

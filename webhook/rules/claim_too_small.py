@@ -16,9 +16,8 @@ Silent when: no annotation says a size, or the claim is absent, unknown, or larg
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from webhook.frameworks import find_calls, find_uses
 from webhook.model.cluster import Claim, PersistentVolume, Runtime
 from webhook.model.finding import Finding, Origin, Severity
 from webhook.model.names import CHECKPOINT_SIZE, MODEL_PARAMS
@@ -27,9 +26,11 @@ from webhook.model.rule import Rule
 from webhook.model.script import Remark
 from webhook.model.size import format_bytes, parse_bytes, parse_count
 from webhook.model.subject import Subject
-from webhook.script import Script
 from webhook.script.values import as_number
 from webhook.storage import Use, claim_uses
+
+if TYPE_CHECKING:
+    from webhook.script import Script
 
 KEPT = 1
 """Copies that a program keeps at least."""
@@ -91,6 +92,8 @@ def _kept(subject: Subject) -> int:
 
 def _copies(script: Script) -> Iterator[Remark]:
     """The number of each framework's setting, kept with what the rules said of the program."""
+    from webhook.frameworks import find_calls, find_uses
+
     for use in (*find_uses(script), *find_calls(script)):
         number = as_number(use.keep.value) if use.keep is not None else None
         if use.keep is not None and number is not None and 0 < number < 1000:

@@ -3,11 +3,15 @@
 Symptom: within one pod the run resumes; after a restart on another pod the fast directory is empty and it starts at 0.
 Fix: save into the durable directory as well, less often.
 Bad:
-    torch.save(state, os.environ["CKPT_FAST_DIR"] + "/latest.pt")
+    args:
+    - |
+      torch.save(state, os.environ["CKPT_FAST_DIR"] + "/latest.pt")
 Good:
-    torch.save(state, os.environ["CKPT_FAST_DIR"] + "/latest.pt")
-    if step % 1000 == 0:
-        torch.save(state, f"{os.environ['CKPT_DIR']}/step_{step}.pt")
+    args:
+    - |
+      torch.save(state, os.environ["CKPT_FAST_DIR"] + "/latest.pt")
+      if step % 1000 == 0:
+          torch.save(state, f"{os.environ['CKPT_DIR']}/step_{step}.pt")
 Reads: where the program and its framework save, and `CKPT_FAST_DIR`.
 Silent when: there is no fast tier; a save goes elsewhere, or may go where nobody sees it; a part of the program is
     unseen; files are copied or moved.

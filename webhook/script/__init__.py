@@ -1,13 +1,22 @@
 """The text of the training program, read as facts. It is parsed and never run.
 
 ``find_programs`` gives the legible programs of an ``EffectiveSet``; ``program_findings`` turns what a rule says of them
-into findings, cached. ``Script`` is what a rule and a framework see.
+into findings, cached. ``Script`` is what a rule and a framework see. What reads is imported with the first program.
 """
 
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
 from webhook.script.cache import find_directory, find_programs, program_findings
-from webhook.script.program import Invocation, Script
-from webhook.script.python import Call, Python
 from webhook.script.values import UNKNOWN, Text, Unknown, Value
+
+if TYPE_CHECKING:
+    from webhook.script.program import Invocation, Script
+    from webhook.script.python import Call, Python
+
+_LATER: Final = {"Call": "python", "Invocation": "program", "Python": "python", "Script": "program"}
 
 __all__ = [
     "UNKNOWN",
@@ -22,3 +31,9 @@ __all__ = [
     "find_programs",
     "program_findings",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATER:
+        raise AttributeError(name)
+    return getattr(import_module(f"webhook.script.{_LATER[name]}"), name)

@@ -6,29 +6,33 @@ launch. What rules said of it is kept for ``KEPT`` programs; the parsed text its
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from webhook.model.finding import Finding, Origin
 from webhook.model.pod import EffectiveJob, EffectiveSet, Raw
 from webhook.model.script import Launch, Look, Place, Program, Remarks, Written
 from webhook.model.subject import Subject
-from webhook.script import sources
-from webhook.script.program import INITS, LAUNCHERS, LONGEST, SHELLS, TOOLS, WRAPPERS, Script, read_script
+from webhook.script.bounded import Bounded
 from webhook.script.values import UNKNOWN, Text, Unknown, Value
+from webhook.script.words import INITS, LAUNCHERS, LONGEST, SHELLS, TOOLS, WRAPPERS
+
+if TYPE_CHECKING:
+    from webhook.script.program import Script
 
 KEPT: Final = 2048
-_READ: Final = sources.Bounded(4)
+_READ: Final = Bounded(4)
 """(digest, values, launch) -> Script"""
-_REMARKS: Final = sources.Bounded(KEPT)
+_REMARKS: Final = Bounded(KEPT)
 """(digest, values, launch) -> {rule: remarks}"""
-_DIGESTS: Final = sources.Bounded(2**20)
+_DIGESTS: Final = Bounded(2**20)
 """long texts -> digest: those of a runtime are the same objects each time, so they are found without being read"""
 _SHORT: Final = 4096
 """Characters of all texts of a program that is its own key: hashlib is dear to import, and a string keeps its hash."""
-_DIRECTORIES: Final = sources.Bounded(KEPT)
+_DIRECTORIES: Final = Bounded(KEPT)
 """(digest, values) -> (the directory that the program writes to,)"""
-_MENTIONED: Final = sources.Bounded(KEPT)
+_MENTIONED: Final = Bounded(KEPT)
 """digest -> the names that the texts mention as variables"""
 
 Environment = Callable[[EffectiveJob, Raw], Mapping[str, Any]]
@@ -78,6 +82,8 @@ def _program(
     def read() -> Script:
         script = _READ.get(key)
         if script is None:
+            from webhook.script.program import read_script
+
             script = read_script(command, args, env, launch)
             _READ.put(key, script)
         return script  # type: ignore[no-any-return]
@@ -97,6 +103,8 @@ def find_directory(
     key = (digest, tuple(env.items()))
     found = _DIRECTORIES.get(key)
     if found is None:
+        from webhook.script.program import read_script
+
         found = (directory_of(read_script(command, args, env, Launch())),)
         _DIRECTORIES.put(key, found)
     written = found[0]
@@ -209,7 +217,7 @@ def program_findings(subject: Subject, rule: str, look: Look) -> Iterator[Findin
                 job=program.job.name,
                 container=name,
                 subject=remark.subject,
-                why=remark.why,
+                why=remark.why or sys.modules[look.__module__].RULE.why,
             )
 
 
@@ -225,6 +233,8 @@ def clear() -> None:
     """Forget everything (tests, measurements)."""
     for store in (_DIGESTS, _READ, _REMARKS, _DIRECTORIES, _MENTIONED):
         store.clear()
+    from webhook.script import sources
+
     sources.clear()
 
 

@@ -13,37 +13,10 @@ from webhook.script.python import Python
 from webhook.script.shell import Command, Held, NotRead, Shell, plain_text, read_shell
 from webhook.script.sources import dedented, python_source
 from webhook.script.values import UNKNOWN, Text, Unknown, Value, head, is_known
+from webhook.script.words import INITS, LONGEST, SHELLS, TOOLS, WRAPPERS
 
-LONGEST: Final = 32768
-"""Characters of one item of command or args that is read."""
 _NESTED: Final = 3
 """Shells inside shells that are followed."""
-SHELLS: Final = frozenset(("bash", "sh", "dash", "ash", "zsh", "ksh"))
-WRAPPERS: Final = frozenset(
-    ("exec", "nohup", "time", "env", "nice", "ionice", "stdbuf", "timeout", "numactl", "sudo", "command", "setsid")
-)
-INITS: Final = frozenset(("tini", "dumb-init", "catatonit", "tini-static", "s6-svscan", "supervisord"))
-LAUNCHERS: Final = frozenset(("torchrun", "accelerate", "deepspeed", "mpirun", "mpiexec", "srun", "horovodrun"))
-TOOLS: Final = frozenset(
-    (
-        "llamafactory-cli",
-        "llamafactory",
-        "tune",
-        "trl",
-        "axolotl",
-        "litgpt",
-        "swift",
-        "megatron",
-        "xtuner",
-        "composer",
-        "lightning",
-        "fabric",
-        "autotrain",
-        "oumi",
-        "nemo",
-    )
-)
-"""Commands that train by themselves, by name."""
 
 
 class Flag(Struct, frozen=True):
