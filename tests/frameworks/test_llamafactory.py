@@ -49,3 +49,12 @@ def test_prediction_saves_no_checkpoints() -> None:
 def test_its_script_under_a_launcher() -> None:
     text = "torchrun --nproc_per_node 8 src/train.py --stage sft --do_train --output_dir /mnt/ckpt/run"
     assert value(only(shell(text), "llamafactory").directory) == OUT
+
+
+def test_deepspeed_s_own_file_is_not_its_configuration() -> None:
+    text = (
+        "deepspeed src/train_bash.py --deepspeed ds.json --stage sft --do_train --overwrite_output_dir --output_dir /o"
+    )
+    found = only(shell(text), "llamafactory")
+    assert not found.partial
+    assert value(found.overwrite) is True

@@ -144,7 +144,7 @@ class Options(Struct):
 
 def options(script: Script, invocation: Invocation, *files: str) -> Options:
     """The options of an invocation. ``files`` are the flags that name a configuration file; ``""`` is the first word
-    that ends as one does."""
+    (after a command such as ``train``), where it ends as one does."""
     partial = any(not isinstance(word, str) for word in invocation.arguments)
     named: Value = None
     for name in files:
@@ -152,7 +152,8 @@ def options(script: Script, invocation: Invocation, *files: str) -> Options:
             flag = invocation.flag(name)
             named = flag.value if flag is not None else None
         else:
-            named = next((word for word in invocation.arguments if tail(word).endswith(_ENDINGS)), None)
+            first = invocation.arguments[1:2] if invocation.tool else invocation.arguments[:1]
+            named = next((word for word in first if tail(word).endswith(_ENDINGS)), None)
         if named is not None:
             break
     found = script.config(named) if named is not None else None

@@ -31,7 +31,7 @@ def _trains(invocation: Invocation) -> bool:
     if invocation.tool in _COMMANDS:
         return invocation.arguments[:1] == ("train",)
     stage = invocation.flag("stage")
-    return invocation.file.endswith("train.py") and stage is not None and stage.value in _STAGES
+    return invocation.file.endswith(("train.py", "train_bash.py")) and stage is not None and stage.value in _STAGES
 
 
 def _use(script: Script, invocation: Invocation) -> Iterator[Use]:
@@ -63,7 +63,7 @@ FRAMEWORK = Framework(
     id="llamafactory",
     title="LlamaFactory",
     release="llamafactory 0.9.5",
-    recognised="llamafactory-cli train FILE.yaml; src/train.py --stage ...",
+    recognised="llamafactory-cli train FILE.yaml; src/train.py --stage ..., before 0.8 train_bash.py",
     saves="output_dir, every save_steps (500)",
     resumes="by itself from output_dir, unless overwrite_output_dir: true",
     keeps="save_total_limit (all)",

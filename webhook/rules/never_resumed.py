@@ -42,6 +42,8 @@ def look(script: Script) -> Iterator[Remark]:
             yield from _hugging_face(script, use, use.python)
         elif use.framework.loads_directory:
             yield from _from_elsewhere(use)
+        elif use.python is not None:
+            yield from _not_told(script, use, use.python)
     if not find_uses(script):
         yield from _plain(script)
 
@@ -79,6 +81,28 @@ def _loads_itself(python: Python) -> bool:
         or "load_state" in text
         or "_load_from_checkpoint" in text
         or "checkpoint-" in text
+    )
+
+
+def _not_told(script: Script, use: Use, python: Python) -> Iterator[Remark]:
+    """Lightning's ``fit(model)`` without ``ckpt_path``, XGBoost's ``train()`` without ``xgb_model`` and the like."""
+    resume, directory = use.resume, use.directory
+    if resume is None or resume.value is not None or use.partial:
+        return
+    if directory is None or not directory.given or not script.on_volume(directory.value):
+        return
+    if use.saves is not None and use.saves.value is False:
+        return
+    if any(
+        word in python.source.text for word in ("load_from_checkpoint", "resume", "restore", "ckpt_path=", "torch.load")
+    ):
+        return
+    yield Remark(
+        resume.place,
+        f'"{resume.name}" is {"None" if resume.given else "absent"}, so what is saved into '
+        f'"{_said(directory.value)}" is never read',
+        use.resume_fix or use.framework.resume_fix,
+        subject=resume.name,
     )
 
 

@@ -75,7 +75,7 @@ def _by_hand(script: Script, python: Python) -> Iterator[Remark]:
         node = call.argument("state_dict", 0)
         if node is None or not _from_own(python, call, node):
             continue
-        source = node.value if isinstance(node, ast.Subscript) else None
+        source = _container(python, call, node)
         if source is None or "optim" in python.text(node).lower():
             continue
         key = saved.group(1) or "optimizer"
@@ -95,12 +95,27 @@ def _holds_optimizer(python: Python, call: Call) -> bool:
     return any("optim" in python.source.source(origin) for origin, _ in python.origins(node, call.around))
 
 
+def _container(python: Python, call: Call, node: ast.expr) -> ast.expr | None:
+    """``state`` of ``state["model"]``, also where that has a name of its own."""
+    for origin, _ in python.origins(node, call.around):
+        if isinstance(origin, ast.Subscript):
+            return origin.value
+    return None
+
+
 def _from_own(python: Python, call: Call, node: ast.expr) -> bool:
     """``state["model"]`` where state comes from torch.load, and not from what is called pretrained or initial."""
-    base = node.value if isinstance(node, ast.Subscript) else node
-    for origin, _ in python.origins(base, call.around):
+    base = _container(python, call, node)
+    for origin, _ in python.origins(base, call.around) if base is not None else ():
         if isinstance(origin, ast.Call) and python.source.dotted(origin.func)[0] == "torch.load":
-            shown = python.source.source(origin).lower()
+            path = origin.args[0] if origin.args else None
+            shown = " ".join(
+                python.source.source(part).lower()
+                for part in (
+                    origin,
+                    *(one for one, _ in (python.origins(path, call.around) if path is not None else ())),
+                )
+            )
             return not any(word in shown for word in ("pretrain", "init", "weights", "teacher", "best", "base"))
     return False
 

@@ -87,7 +87,25 @@ def is_weights(save: Save) -> bool:
     if node is None:
         return False
     origins = python.origins(node, save.call.around)
-    return bool(origins) and all(_holds_weights(python, origin, where) for origin, where in origins)
+    return bool(origins) and all(
+        _holds_weights(python, origin, where) or _filled_with_weights(python, node, origin) for origin, where in origins
+    )
+
+
+def _filled_with_weights(python: Python, node: ast.expr, origin: ast.expr) -> bool:
+    """``state = {}`` and then ``state["model"] = model.state_dict()``, key by key."""
+    if not isinstance(node, ast.Name) or not isinstance(origin, ast.Dict) or origin.keys:
+        return False
+    items: list[tuple[str, ast.expr, Around | None]] = []
+    for statement, around in python.source.statements:
+        if isinstance(statement, ast.Assign) and len(statement.targets) == 1:
+            target = statement.targets[0]
+            if isinstance(target, ast.Subscript) and isinstance(target.value, ast.Name) and target.value.id == node.id:
+                key = target.slice
+                if not isinstance(key, ast.Constant) or not isinstance(key.value, str):
+                    return False
+                items.append((key.value.lower(), statement.value, around))
+    return _all_weights(python, items, 1)
 
 
 def _holds_weights(python: Python, node: ast.expr, around: Around | None, depth: int = 0) -> bool:
@@ -95,15 +113,26 @@ def _holds_weights(python: Python, node: ast.expr, around: Around | None, depth:
         if isinstance(node.func, ast.Attribute) and node.func.attr == "state_dict":
             return _is_model(python, node.func.value)
         return False
+    if isinstance(node, ast.Name | ast.Attribute):
+        # torch.save(model): the object itself, of which nothing is known but its name.
+        last = python.source.dotted(node)[0].lower().rpartition(".")[2]
+        return last.endswith(("model", "net", "network")) and _is_model(python, node)
     if not isinstance(node, ast.Dict) or depth > 4:
         return False
-    weights = False
+    items: list[tuple[str, ast.expr, Around | None]] = []
     for key, value in zip(node.keys, node.values, strict=True):
         name = key.value.lower() if isinstance(key, ast.Constant) and isinstance(key.value, str) else ""
+        items.append((name, value, around))
+    return _all_weights(python, items, depth + 1)
+
+
+def _all_weights(python: Python, items: list[tuple[str, ast.expr, Around | None]], depth: int) -> bool:
+    """Whether one is a model's state and no other can be an optimizer's."""
+    weights = False
+    for name, value, around in items:
         if not name or "optim" in name or name == "opt":
             return False
-        inner = python.origins(value, around)
-        if any(_holds_weights(python, origin, where, depth + 1) for origin, where in inner):
+        if any(_holds_weights(python, origin, where, depth) for origin, where in python.origins(value, around)):
             weights = True
         elif not any(word in name for word in _PLAIN):
             return False
