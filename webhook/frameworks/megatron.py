@@ -1,12 +1,13 @@
 """Megatron-LM, and MindSpeed-LLM, which runs it on Ascend with the same flags.
 
-Read in Megatron-LM at commit 008e9cd: ``megatron/training/config/training_config.py`` (``--save``, ``--load``,
-``--save-interval``, none of them with a default; ``--most-recent-k`` -1, which keeps all; ``--save-retain-interval``,
-which deletes all others but the last; ``--no-save-optim``, ``--no-load-optim``; ``--finetune`` reads neither optimizer
-nor iteration; ``--pretrained-checkpoint`` is read only where ``--load`` has none; ``--exit-on-missing-checkpoint`` off;
-``--ckpt-format`` torch_dist) and ``megatron/training/dist_signal_handler.py`` (``--exit-signal-handler`` saves on
-SIGTERM). ``checkpointing.py``: where ``--load`` holds no ``latest_checkpointed_iteration.txt`` it starts afresh.
-MindSpeed-LLM at commit 501538c, ``mindspeed_llm/training/arguments.py``: it adds to these flags and takes none away.
+Read in Megatron-LM at commit 008e9cd, ``megatron/training/config/training_config.py``: ``CheckpointConfig``
+(``--save``, ``--load``, ``--save-interval``, none of them with a default; ``--most-recent-k`` -1, which keeps all;
+``--save-retain-interval``, which deletes all others but the last; ``--no-save-optim``, ``--no-load-optim``;
+``--finetune`` loads neither optimizer nor random state and sets the iteration to 0; ``--pretrained-checkpoint``;
+``--exit-on-missing-checkpoint``, without which a ``--load`` that holds none starts from random; ``--ckpt-format``
+torch_dist) and ``TrainingConfig`` (``--exit-signal-handler`` saves and leaves on SIGTERM, off by default).
+MindSpeed-LLM at commit 015ce04, ``mindspeed_llm/training/checkpointing.py``: it wraps Megatron's own save and load,
+with the same arguments and the same tracker file.
 """
 
 from __future__ import annotations
@@ -108,7 +109,7 @@ def _path(value: Value) -> Value:
 FRAMEWORK = Framework(
     id="megatron",
     title="Megatron-LM, MindSpeed-LLM",
-    release="Megatron-LM 008e9cd (core 0.16), MindSpeed-LLM 501538c",
+    release="Megatron-LM 008e9cd, MindSpeed-LLM 015ce04",
     recognised="pretrain_*.py, posttrain_*.py, finetune_*.py with its flags",
     saves="--save DIR with --save-interval N",
     resumes="--load DIR; where there is none it starts afresh",
@@ -118,7 +119,7 @@ FRAMEWORK = Framework(
     uses=uses,
     resumes_if_any=True,
     loads_directory=True,
-    keep_fix="--most-recent-k 3",
+    keep_fix="--most-recent-k 3    # where pretrain_gpt.py --help has it; else remove old iter_* before the start",
     resume_fix="--load <the directory of --save>",
     every_fix="--save-interval 500",
 )
