@@ -60,8 +60,8 @@ _EXAMPLES: Final = frozenset(
         "run_clip.py",
     )
 )
-"""transformers' own examples up to 4.x, which look for a checkpoint only without --overwrite_output_dir (read in
-``examples/pytorch/*/run_*.py``: ``if ... do_train and not training_args.overwrite_output_dir``). From 5.0 on the flag is
+"""transformers' own examples up to 4.x, which look for a checkpoint only without --overwrite_output_dir. Read in
+``examples/pytorch/*/run_*.py``: ``if ... do_train and not training_args.overwrite_output_dir``. From 5.0 on the flag is
 no argument any more, so whoever gives it runs an older one."""
 
 
