@@ -156,6 +156,14 @@ class Lab(Nodes):
         for verb in ("join", "up"):
             self._recipe("node.sh", verb, node.removeprefix("node"))
 
+    def network_cut(self, node: str) -> None:
+        """The cable is out: its pods go on running, and nobody hears of them."""
+        self._recipe("node.sh", "cut", node.removeprefix("node"))
+
+    def network_join(self, node: str) -> None:
+        """The cable is in again."""
+        self._recipe("node.sh", "join", node.removeprefix("node"))
+
     def stop(self) -> None:
         if self._proxy is not None:
             self._proxy.send_signal(signal.SIGTERM)

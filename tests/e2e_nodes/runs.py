@@ -101,7 +101,7 @@ def shell(nodes: Nodes, script: str, namespace: str = NAMESPACE) -> str:
         },
     }
     nodes.apply([pod])
-    wait_until(lambda: phase(nodes, "look", namespace) in ("Succeeded", "Failed"), 90, "the pod that looks has ended")
+    wait_until(lambda: phase(nodes, "look", namespace) in ("Succeeded", "Failed"), 180, "the pod that looks has ended")
     text = nodes.run("logs", "look", "-n", namespace).stdout
     nodes.run("delete", "pod", "look", "-n", namespace, "--force", "--grace-period=0")
     return text
@@ -128,6 +128,7 @@ def runtime(
         "env": [
             {"name": "TRAINJOB_NAME", "valueFrom": {"fieldRef": {"fieldPath": FIELD}}},
             {"name": "CKPT_DIR", "value": "/mnt/ckpt/$(TRAINJOB_NAME)"},
+            {"name": "NODE", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
         ],
         "volumeMounts": [{"name": "ckpt", "mountPath": "/mnt/ckpt"}],
     }
@@ -180,8 +181,13 @@ def submit(nodes: Nodes, job: Object) -> str:
     """Create it, through every webhook that there is; what kubectl said. Waits until its pod runs."""
     said = nodes.apply([job])
     name, namespace = job["metadata"]["name"], job["metadata"]["namespace"]
-    wait_until(lambda: bool(running(nodes, name, namespace)), 90, f"a pod of {name} runs")
+    wait_until(lambda: bool(running(nodes, name, namespace)), 180, f"a pod of {name} runs")
     return said
+
+
+def finish(nodes: Nodes, name: str, namespace: str = NAMESPACE) -> None:
+    """Delete it: two cores are not for a dozen runs at once."""
+    nodes.run("delete", "trainjob", name, "-n", namespace, "--wait=false", "--ignore-not-found")
 
 
 def running(nodes: Nodes, name: str, namespace: str = NAMESPACE) -> list[Object]:

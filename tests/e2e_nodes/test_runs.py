@@ -22,6 +22,7 @@ from tests.e2e_nodes.runs import (
     assert_right_data,
     ckptguard,
     drop_namespace,
+    finish,
     log_of,
     make_namespace,
     resumed_at,
@@ -99,6 +100,7 @@ def test_stop_and_resume_go_on_from_the_flushed_step(nodes: Nodes) -> None:
     told = ckptguard(nodes, "resume", "paused")
     assert told.code == 2
     assert "nothing to resume" in told.err
+    finish(nodes, "paused")
 
 
 def test_resume_from_an_earlier_step_and_back(nodes: Nodes) -> None:
@@ -125,23 +127,27 @@ def test_resume_from_an_earlier_step_and_back(nodes: Nodes) -> None:
     # Nothing was deleted: what the run wrote from step 20 on was set aside in turn.
     kept = shell(nodes, "find /c/back")
     assert kept.count("/written/step_30.json") == 1, kept
+    finish(nodes, "back")
 
 
 def test_a_crash_of_the_container(nodes: Nodes) -> None:
-    submit(nodes, trainjob("crashed", CRASH_IF_FRESH_AT="25"))
-    wait_for_step(nodes, "crashed", 20)
+    submit(nodes, trainjob("crashed", CRASH_IF_FRESH_AT="25", SECONDS_PER_STEP="0.4"))
     first = running(nodes, "crashed")[0]["metadata"]["uid"]
     wait_until(
-        lambda: any(pod["metadata"]["uid"] != first for pod in running(nodes, "crashed")), 90, "the pod is made anew"
+        lambda: any(pod["metadata"]["uid"] != first for pod in running(nodes, "crashed")), 180, "the pod is made anew"
     )
     pod = next(pod for pod in running(nodes, "crashed") if pod["metadata"]["uid"] != first)
     wait_until(lambda: "[checkpoint]" in log_of(nodes, pod), 60, "it has said where it starts")
-    assert resumed_at(log_of(nodes, pod)) == 20
+    # The kubelet may have started the container again in place before the Job failed, and that one was told to flush.
+    resumed = resumed_at(log_of(nodes, pod))
+    assert resumed is not None
+    assert 20 <= resumed < 40
     jobset = nodes.get("jobset", "crashed", NAMESPACE)
     assert jobset is not None
     assert jobset["status"]["restarts"] == 1
     wait_for_step(nodes, "crashed", 40)
     assert_right_data(nodes, "crashed")
+    finish(nodes, "crashed")
 
 
 def test_a_deleted_pod_flushes_and_the_next_goes_on(nodes: Nodes) -> None:
@@ -150,20 +156,23 @@ def test_a_deleted_pod_flushes_and_the_next_goes_on(nodes: Nodes) -> None:
     pod = running(nodes, "evicted")[0]["metadata"]
     nodes.run("delete", "pod", pod["name"], "-n", NAMESPACE)
     wait_until(
-        lambda: any(one["metadata"]["uid"] != pod["uid"] for one in running(nodes, "evicted")), 90, "a new pod runs"
+        lambda: any(one["metadata"]["uid"] != pod["uid"] for one in running(nodes, "evicted")), 180, "a new pod runs"
     )
     (new,) = running(nodes, "evicted")
     wait_until(lambda: "[checkpoint]" in log_of(nodes, new), 60, "it has said where it starts")
     resumed = resumed_at(log_of(nodes, new))
     assert resumed is not None
     assert assert_right_data(nodes, "evicted") >= resumed >= 10
+    finish(nodes, "evicted")
 
 
 def test_when_the_restarts_are_spent_the_data_stays(nodes: Nodes) -> None:
-    # The state at 20 is saved, the crash is at 25, each time.
+    # The state at 20 is saved, the crash is at 25, each time. The kubelet starts the container again in place before
+    # the Job has failed, and that one is told to flush.
     submit(nodes, trainjob("spent", "twice", CRASH_AT="25"))
     wait_until(lambda: _condition(nodes, "spent") == "Failed", 180, "the run has failed", 2)
-    assert assert_right_data(nodes, "spent") == 20
+    newest = assert_right_data(nodes, "spent")
+    assert 20 <= newest < 25
     told = ckptguard(nodes, "resume", "spent")
     assert told.code == 2
     assert "has ended: Failed" in told.err
@@ -174,7 +183,8 @@ def test_when_the_restarts_are_spent_the_data_stays(nodes: Nodes) -> None:
     submit(nodes, trainjob("spent", "twice"))
     (pod,) = running(nodes, "spent")
     wait_until(lambda: "[checkpoint]" in log_of(nodes, pod), 60, "it has said where it starts")
-    assert resumed_at(log_of(nodes, pod)) == 20
+    assert resumed_at(log_of(nodes, pod)) == newest
+    finish(nodes, "spent")
 
 
 @pytest.mark.parametrize(("how", "flushes"), [("exec", True), ("plain", False)])
@@ -193,6 +203,7 @@ def test_without_exec_the_flush_is_lost(nodes: Nodes, how: str, flushes: bool) -
     assert told.code == (0 if flushes else 1), told.err
     if not flushes:
         assert "started afresh" in told.out
+    finish(nodes, name)
 
 
 def test_an_empty_dir_loses_the_run(nodes: Nodes) -> None:
@@ -287,6 +298,8 @@ def test_faults_are_said(nodes: Nodes) -> None:
     told = ckptguard(nodes, "drill", "nowhere", "--timeout", "10s")
     assert told.code == 2
     assert "verdict" not in told.out
+    for name in ("twin", "nowhere", "drilled"):
+        finish(nodes, name)
 
 
 def test_an_interrupted_drill_says_what_it_leaves(nodes: Nodes) -> None:

@@ -38,7 +38,7 @@ def saved():
 def save(step, chain):
     path = os.path.join(out, f"step_{step}.json")
     with open(path + ".tmp", "w") as file:
-        json.dump({"step": step, "chain": chain, "by": os.uname().nodename}, file)
+        json.dump({"step": step, "chain": chain, "by": os.environ.get("NODE", "")}, file)
         file.flush()
         os.fsync(file.fileno())
     os.replace(path + ".tmp", path)

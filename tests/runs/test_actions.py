@@ -330,3 +330,32 @@ def test_it_may_not_be_suspended(tmp_path: Path) -> None:
         CannotDo, match=r"cannot be suspended \(kubectl auth can-i patch trainjobs -n team\): forbidden"
     ):
         stop(fake.session([]))
+
+
+def test_a_run_in_a_queue_is_stopped_by_its_workload(tmp_path: Path) -> None:
+    """Kueue would start it again at once if `suspend` alone were set."""
+    fake = cluster(tmp_path, 100)
+    fake.trainjobs["run"]["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "q"}
+    workload: dict[str, Any] = {
+        "metadata": {"name": "trainjob-run-1", "ownerReferences": [{"uid": "uid-run"}]},
+        "spec": {"active": True},
+    }
+
+    def kueue(method: str, path: str, body: Any) -> Answer | None:
+        if "kueue.x-k8s.io/v1beta2" not in path:
+            return None
+        if method == "PATCH":
+            assert path.endswith("/workloads/trainjob-run-1")
+            workload["spec"].update(body["spec"])
+            fake.trainjobs["run"]["spec"]["suspend"] = not workload["spec"]["active"]
+            fake._suspend(not workload["spec"]["active"])
+        return Answer(200, {"items": [workload]} if path.endswith("/workloads") else workload)
+
+    fake.refuse = kueue
+    stop(fake.session([]))
+    assert workload["spec"]["active"] is False
+    assert resume(fake.session([])).step == 100
+    assert workload["spec"]["active"] is True
+    assert not any(method == "PATCH" and path.endswith("/trainjobs/run") for method, path in fake.calls), (
+        "what Kueue decides is left to it"
+    )

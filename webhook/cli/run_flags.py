@@ -127,6 +127,7 @@ def run_on(arguments: argparse.Namespace, act: Callable[[Session], int]) -> int:
     session = Session(
         kube, arguments.namespace or api.namespace, arguments.name, policy, options, progress.say, progress.live
     )
+    session.program = "kubectl ckptguard" if Path(sys.argv[0]).name.startswith("kubectl-") else "ckptguard"
 
     def stop(*_: object) -> None:
         raise KeyboardInterrupt

@@ -50,6 +50,8 @@ class Session:
         self.say = say
         self.live = live
         self.state = f'run "{name}" was not changed'
+        self.program = "ckptguard"
+        """How the command line is called, for commands to paste."""
 
     def find(self) -> Run:
         """The run. Raises CannotDo."""
@@ -82,7 +84,7 @@ class Session:
     def command(self, verb: str) -> str:
         """A command to paste."""
         scope = f" -n {self.namespace}" if self.namespace != "default" else ""
-        return f"ckptguard {verb} {self.name}{scope}"
+        return f"{self.program} {verb} {self.name}{scope}"
 
 
 def any_directory(session: Session, run: Run) -> Directory | None:

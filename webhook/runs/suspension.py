@@ -14,20 +14,20 @@ from webhook.runs.reader import Look, look
 from webhook.runs.run import MERGE, TRAINJOBS, CannotDo, Directory, Run, again
 from webhook.runs.session import POLL, Session
 
-KUEUE: Final = "/apis/kueue.x-k8s.io/v1beta1"
+KUEUE: Final = "/apis/kueue.x-k8s.io"
 
 
 def suspend(session: Session, run: Run, value: bool) -> None:
     """Set ``spec.suspend``; under Kueue, whose word that is, the Workload is set active or not instead."""
     kube = session.kube
     if run.queue is not None and (workload := workload_of(kube, run)) is not None:
-        path = f"{KUEUE}/namespaces/{run.namespace}/workloads/{workload}"
-        answer = kube.request("PATCH", path, None, {"spec": {"active": not value}}, MERGE)
+        answer = kube.request("PATCH", workload, None, {"spec": {"active": not value}}, MERGE)
         if answer.ok:
             return
+        name, what = workload.rpartition("/")[2], "deactivated" if value else "activated"
         raise CannotDo(
-            f'queue "{run.queue}" decides when "{run.name}" runs, and its Workload "{workload}" cannot be '
-            f"{'deactivated' if value else 'activated'}: {answer.message}"
+            f'queue "{run.queue}" decides when "{run.name}" runs, and its Workload "{name}" cannot be {what}: '
+            f"{answer.message}"
         )
     path = f"{TRAINJOBS}/namespaces/{run.namespace}/trainjobs/{run.name}"
     answer = kube.request("PATCH", path, {"fieldManager": "ckptguard"}, {"spec": {"suspend": value}}, MERGE)
@@ -37,19 +37,23 @@ def suspend(session: Session, run: Run, value: bool) -> None:
 
 
 def workload_of(kube: Kube, run: Run) -> str | None:
-    answer = kube.request("GET", f"{KUEUE}/namespaces/{run.namespace}/workloads")
-    for one in (answer.body.get("items") or ()) if answer.ok else ():
-        for owner in one["metadata"].get("ownerReferences") or ():
-            if owner.get("uid") == run.uid:
-                return str(one["metadata"]["name"])
+    """The path of the run's Workload; None where Kueue has none, or is not there."""
+    for version in ("v1beta2", "v1beta1"):
+        path = f"{KUEUE}/{version}/namespaces/{run.namespace}/workloads"
+        answer = kube.request("GET", path)
+        for one in (answer.body.get("items") or ()) if answer.ok else ():
+            for owner in one["metadata"].get("ownerReferences") or ():
+                if owner.get("uid") == run.uid:
+                    return f"{path}/{one['metadata']['name']}"
+        if answer.ok:
+            break
     return None
 
 
 def held_by_queue(session: Session, run: Run) -> bool:
     if run.queue is None or (workload := workload_of(session.kube, run)) is None:
         return False
-    path = f"{KUEUE}/namespaces/{run.namespace}/workloads/{workload}"
-    return (session.kube.request("GET", path).body.get("spec") or EMPTY).get("active") is False
+    return (session.kube.request("GET", workload).body.get("spec") or EMPTY).get("active") is False
 
 
 def wait_gone(session: Session, run: Run, directory: Directory | None, last: Look | None) -> Look | None:

@@ -1,0 +1,138 @@
+"""Runs whose node is lost: the power is cut, or the cable. Both on the lab's nodes, which alone can be treated so.
+
+A lost node keeps its pod in Terminating. With `backoffLimit: 0` the Job is then about to fail (`FailureTarget`), and
+does not fail before that pod is gone: JobSet makes no new one until somebody says that the node is down for good, by
+the taint `node.kubernetes.io/out-of-service`, by removing the Node, or by deleting the pod by force.
+"""
+
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from tests.e2e_nodes.machine import Lab, Nodes, Object, wait_until
+from tests.e2e_nodes.runs import (
+    NAMESPACE,
+    assert_right_data,
+    ckptguard,
+    drop_namespace,
+    finish,
+    log_of,
+    make_namespace,
+    resumed_at,
+    running,
+    runtime,
+    shell,
+    states,
+    submit,
+    trainjob,
+    wait_for_step,
+)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def place(nodes: Nodes) -> Iterator[None]:
+    """A namespace, a claim that both nodes reach, a runtime."""
+    if not isinstance(nodes, Lab):
+        pytest.skip("only the lab's nodes can lose their power")
+    drop_namespace(nodes)
+    make_namespace(nodes)
+    nodes.apply([runtime(max_restarts=10)])
+    yield
+    drop_namespace(nodes)
+
+
+def node_of(pod: Object) -> str:
+    return str(pod["spec"]["nodeName"])
+
+
+def is_ready(nodes: Nodes, name: str) -> bool:
+    found = nodes.get("node", name) or {}
+    conditions = (found.get("status") or {}).get("conditions") or ()
+    return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
+
+
+def is_terminating(nodes: Nodes, pod: Object) -> bool:
+    found = nodes.get("pod", pod["metadata"]["name"], NAMESPACE)
+    return found is not None and "deletionTimestamp" in found["metadata"]
+
+
+def on_another(nodes: Nodes, name: str, node: str) -> list[Object]:
+    """Pods of the run that run on another node."""
+    return [pod for pod in running(nodes, name) if node_of(pod) != node]
+
+
+def test_the_power_of_the_node_is_cut(nodes: Nodes) -> None:
+    assert isinstance(nodes, Lab)
+    submit(nodes, trainjob("dark", SECONDS_PER_STEP="0.3"))
+    wait_for_step(nodes, "dark", 20)
+    (pod,) = running(nodes, "dark")
+    lost = node_of(pod)
+    nodes.power_cut(lost)
+    try:
+        wait_until(lambda: is_terminating(nodes, pod), 180, "the pod is evicted", 2)
+        # A stop says what is in the way rather than wait for ever; the run goes on afterwards as if it had not been.
+        told = ckptguard(nodes, "stop", "dark", "--timeout", "15s")
+        assert told.code == 2, told.out
+        assert "still there after 15 s" in told.err
+        assert lost in told.err
+        assert "go on with: ckptguard resume dark" in told.err
+        nodes.run("taint", "node", lost, "node.kubernetes.io/out-of-service=nodeshutdown:NoExecute")
+        wait_until(
+            lambda: not nodes.objects("pods", NAMESPACE, "jobset.sigs.k8s.io/jobset-name=dark"), 120, "it is gone"
+        )
+        told = ckptguard(nodes, "resume", "dark", "--output", "json")
+        assert told.code == 0, told.err
+        assert told.json["step"] >= 20
+        wait_until(lambda: bool(on_another(nodes, "dark", lost)), 300, "the run goes on on the other node", 2)
+        new = on_another(nodes, "dark", lost)[0]
+        wait_until(lambda: "[checkpoint]" in log_of(nodes, new), 90, "it has said where it starts")
+        resumed = resumed_at(log_of(nodes, new))
+        assert resumed is not None
+        # Nothing was flushed: it goes on from what was saved on its way.
+        assert resumed % 10 == 0
+        assert resumed >= 20
+        told = ckptguard(nodes, "checkpoints", "dark", "--output", "json")
+        assert told.code == 0, told.err
+    finally:
+        nodes.power_on(lost)
+        wait_until(lambda: is_ready(nodes, lost), 180, f"{lost} is back")
+        nodes.run("taint", "node", lost, "node.kubernetes.io/out-of-service-", check=False)
+    wait_for_step(nodes, "dark", resumed + 20)
+    assert_right_data(nodes, "dark")
+    finish(nodes, "dark")
+
+
+def test_the_cable_of_the_node_is_out(nodes: Nodes) -> None:
+    """The old pod goes on and writes, while a new one does the same on the other node: two writers for a while.
+
+    Each saves under the step's name by a rename, and the program is deterministic, so neither can spoil a state.
+    """
+    assert isinstance(nodes, Lab)
+    submit(nodes, trainjob("split", SECONDS_PER_STEP="0.5"))
+    wait_for_step(nodes, "split", 10)
+    (pod,) = running(nodes, "split")
+    lost = node_of(pod)
+    nodes.network_cut(lost)
+    try:
+        wait_until(lambda: is_terminating(nodes, pod), 180, "the pod is evicted", 2)
+        name = pod["metadata"]["name"]
+        # Whoever does this says that the pod is gone, and it is not.
+        nodes.run("delete", "pod", name, "-n", NAMESPACE, "--force", "--grace-period=0", check=False)
+        wait_until(lambda: bool(on_another(nodes, "split", lost)), 300, "the run goes on on the other node", 2)
+        new = on_another(nodes, "split", lost)[0]
+        wait_until(lambda: "[checkpoint]" in log_of(nodes, new), 90, "it has said where it starts")
+        assert resumed_at(log_of(nodes, new)) is not None
+        time.sleep(15)
+        writers = {state["by"] for state in states(nodes, "split").values()}
+        assert len(writers) == 2, writers
+    finally:
+        nodes.network_join(lost)
+        wait_until(lambda: is_ready(nodes, lost), 180, f"{lost} is back")
+    told = ckptguard(nodes, "stop", "split")
+    assert told.code == 0, told.err
+    assert_right_data(nodes, "split")
+    told = ckptguard(nodes, "resume", "split")
+    assert told.code == 0, told.err
+    assert shell(nodes, "ls /c/split/*.tmp 2>/dev/null").strip() == ""
+    finish(nodes, "split")
