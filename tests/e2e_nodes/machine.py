@@ -156,6 +156,10 @@ class Lab(Nodes):
         for verb in ("join", "up"):
             self._recipe("node.sh", verb, node.removeprefix("node"))
 
+    def kueue(self, what: str) -> None:
+        """The real Kueue beside the control plane: `up` or `down`."""
+        self._recipe("kueue.sh", what)
+
     def network_cut(self, node: str) -> None:
         """The cable is out: its pods go on running, and nobody hears of them."""
         self._recipe("node.sh", "cut", node.removeprefix("node"))
