@@ -63,6 +63,7 @@ class Rotation:
         self._cluster = cluster
         self._settings = settings
         self._published: tuple[bytes, float] | None = None
+        self._asked_for: Pair | None = None
         self.leaf_ends: datetime.datetime | None = None
         """When the serving pair that was last seen or made expires."""
         self.authority_ends: datetime.datetime | None = None
@@ -70,7 +71,7 @@ class Rotation:
     def step(self, now: datetime.datetime, monotonic: float, renew: Renew | None = None) -> Step:
         """Bring the cluster as far as it can be brought now. Raises Conflict, Away or Refused.
 
-        ``renew`` replaces that one as if it were due.
+        ``renew`` replaces that one as if it were due; the same again after Conflict or Away goes on with what is there.
         """
         done: list[Done] = []
         # Before the Secrets: a bundle that another replica writes after it wrote its authority is then seen with that
@@ -83,6 +84,7 @@ class Rotation:
         if self._published is None or self._published[0] != authorities[0] or not as_wanted:
             self._published = (authorities[0], monotonic)
         wait = self._leaf(stored, authority, authorities, now, monotonic, renew == "leaf", done)
+        self._asked_for = None
         return Step(tuple(done), wait)
 
     def faults(self, now: datetime.datetime) -> tuple[str, ...]:
@@ -129,7 +131,11 @@ class Rotation:
         """The authority that signs and all that are trusted; both are in the Secret when this returns."""
         settings = self._settings
         found = secret.read(held)
-        fault = authority_fault(found.pair, now) or (Fault("a new one was asked for") if forced else None)
+        fault = authority_fault(found.pair, now)
+        # One that was asked for may be there already, from a step that another replica or a lost answer ended later: a
+        # second would leave the first trusted for its whole life and never used.
+        if fault is None and forced and (self._asked_for is None or found.pair != self._asked_for):
+            fault = Fault("a new one was asked for")
         if fault is None and found.pair is not None:
             authorities = bundle.trusted(found.pair.cert, [found.authorities], now)
             if b"".join(authorities) != found.authorities:
@@ -142,6 +148,7 @@ class Rotation:
             earlier += [secret.read(stored).authorities, *bundle.ours(configurations.values())]
         made = issue_authority(new_key(), now, settings.authority_life)
         authorities = bundle.trusted(made.cert, earlier, now)
+        self._asked_for = made if forced else None
         self._write_secret(held, settings.authority_secret, made, authorities)
         why = fault.reason if fault else ""
         done.append(Done("ca", f'made a new authority in Secret "{settings.authority_secret}": {why}'))

@@ -273,6 +273,50 @@ def test_a_bundle_of_an_authority_that_was_just_replaced_is_not_written() -> Non
     assert len(split(cluster.bundle())) == 2
 
 
+@pytest.mark.parametrize("lost", [Conflict, Away], ids=["another-was-faster", "no-answer"])
+@pytest.mark.parametrize("where", [MUTATING, VALIDATING])
+def test_one_request_makes_one_authority_however_often_it_is_tried(where: str, lost: type[Exception]) -> None:
+    """The step that stored it ends while it is published: asked again, it goes on with that one."""
+    cluster, _ = installed()
+    first = cluster.bundle()
+
+    def before(kind: str, name: str) -> None:
+        if kind == where:
+            cluster.before_write = lambda kind, name: None
+            raise lost("again")
+
+    cluster.before_write = before
+    told: list[str] = []
+    run_once(Rotation(cluster, SETTINGS), Time().clock, told.append, renew="ca")
+    assert "again, since again" in told
+    assert split(cluster.bundle())[1:] == split(first)
+    assert trusted(cluster)
+
+
+def test_an_authority_whose_answer_was_lost_is_not_made_twice() -> None:
+    class Deaf(FakeCluster):
+        """The first write of a Secret is done, and its answer is lost."""
+
+        def write_secret(self, secret: dict[str, object]) -> None:
+            super().write_secret(secret)
+            if not told:
+                raise Away("no answer")
+
+    cluster, told = Deaf(), ["installing"]
+    Rotation(cluster, SETTINGS).step(NOW, 0.0)
+    told.clear()
+    run_once(Rotation(cluster, SETTINGS), Time().clock, told.append, renew="ca")
+    assert told[0] == "again, since no answer"
+    assert len(split(cluster.bundle())) == 2
+
+
+def test_a_second_request_makes_a_second_authority() -> None:
+    cluster, rotation = installed()
+    for number in (2, 3):
+        rotation.step(NOW, 0.0, renew="ca")
+        assert len(split(cluster.bundle())) == number
+
+
 class Time:
     """A clock that a test moves; ``pause`` moves it and ends after so many turns."""
 
