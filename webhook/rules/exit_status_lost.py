@@ -13,8 +13,8 @@ Good:
       python train.py 2>&1 | tee train.log
 Reads: the shell text that the container starts with: pipelines, `||`, `&`, `set -e`, `set -o pipefail`, what comes
 after.
-Silent when: pipefail or errexit is set, the status is kept (`$?`, `PIPESTATUS`, `wait $pid` last), or the shell's
-course is not told.
+Silent when: pipefail or errexit is set, the status is kept (`$?`, `PIPESTATUS`, `wait $pid` last), it only
+prepares for the training that comes after it, or the shell's course is not told.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from webhook.model.rule import Rule
 from webhook.model.script import Remark
 from webhook.model.subject import Subject
 from webhook.script import Script, program_findings
-from webhook.script.flow import trainings
+from webhook.script.flow import is_surely_training, trainings
 from webhook.script.shell import Command, Shell
 from webhook.script.values import said, shown
 
@@ -39,7 +39,11 @@ def look(script: Script) -> Iterator[Remark]:
         return
     for one in script.shells:
         if one is shell or not one.inline:
-            for invocation, command in trainings(script, one):
+            found = list(trainings(script, one))
+            for at, (invocation, command) in enumerate(found):
+                # What comes before the training prepares it; where that fails, the training does.
+                if not is_surely_training(invocation) and any(is_surely_training(two) for two, _ in found[at + 1 :]):
+                    continue
                 remark = _judge(one, command, invocation.name)
                 if remark is not None:
                     yield remark

@@ -12,12 +12,15 @@ Good:
       TrainingArguments(output_dir=out, save_strategy="steps", save_steps=500)
 Reads: the framework's settings for saving and the steps of the whole run; in a loop of the program's own, where it
 saves.
-Silent when: it only predicts; no directory is declared and none is on a volume; a value is not known.
+Silent when: it only predicts; the program saves in a hook or a loop of its own, or takes hooks from elsewhere; no
+directory is declared and none is on a volume; a value is not known.
 """
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
+from typing import Final
 
 from webhook.frameworks import Setting, Use, find_uses
 from webhook.frameworks.hf_trainer import train_calls
@@ -25,12 +28,15 @@ from webhook.model.finding import Finding, Severity
 from webhook.model.rule import Rule
 from webhook.model.script import Remark
 from webhook.model.subject import Subject
-from webhook.script import Python, Script, program_findings
+from webhook.script import Call, Python, Script, program_findings
 from webhook.script.flow import in_loop, loop_learns
+from webhook.script.loads import known_packages
 from webhook.script.names import Save, saves, saves_of
+from webhook.script.python import Around
 from webhook.script.values import as_number, said
 
 ID = "never-saved"
+_LIBRARIES: Final = frozenset(("transformers", "trl", "peft", "lightning", "pytorch_lightning", "torchmetrics"))
 
 
 def look(script: Script) -> Iterator[Remark]:
@@ -46,6 +52,8 @@ def _of_use(script: Script, use: Use) -> Iterator[Remark]:
     if use.framework.id == "hf-trainer" and use.python is not None and not train_calls(use.python):
         return
     if use.saves is not None and use.saves.value is False:
+        if use.python is not None and (_saves_itself(use.python) or _has_unseen_model(use, use.python)):
+            return
         if use.saves.given or not use.partial:
             written = use.saves.written or "absent"
             yield Remark(
@@ -68,6 +76,60 @@ def _of_use(script: Script, use: Use) -> Iterator[Remark]:
         if not use.every.name.startswith("-")
         else use.framework.every_fix,
         subject=use.every.name,
+    )
+
+
+def _saves_itself(python: Python) -> bool:
+    """Whether the text saves in a loop or a hook of its own, or takes hooks or a module from elsewhere that may."""
+    for name in ("callbacks", "callback"):
+        for call in python.source.calls:
+            given = call.argument(name)
+            if given is not None and not _are_known(python, given, call.around):
+                return True
+    if any(call.node.args and not _are_known(python, call.node.args[0], call.around) for call in _added(python)):
+        return True
+    return any(_in_hook(python, call) for call in python.source.calls if _is_save(call))
+
+
+def _has_unseen_model(use: Use, python: Python) -> bool:
+    """Lightning's modules may save in hooks of their own; one that comes from elsewhere is not seen."""
+    return use.framework.id == "lightning" and not python.source.modules <= known_packages() | _LIBRARIES
+
+
+def _added(python: Python) -> Iterator[Call]:
+    return python.methods("add_callback")
+
+
+def _are_known(python: Python, node: ast.expr, around: Around | None) -> bool:
+    """Whether hooks are all made here of classes that are known or seen."""
+    for one, where in python.origins(node, around):
+        parts = one.elts if isinstance(one, ast.List | ast.Tuple) else [one]
+        for part in parts:
+            if isinstance(part, ast.Constant) and part.value is None:
+                continue
+            name = python.source.dotted(part.func if isinstance(part, ast.Call) else part)[0]
+            if isinstance(part, ast.Name) and not (name in python.source.classes or "." in name):
+                name = python.class_of(part, where)
+            if name not in python.source.classes and name.partition(".")[0] not in _LIBRARIES:
+                return False
+    return True
+
+
+def _is_save(call: Call) -> bool:
+    if call.attr in ("savefig", "save_hyperparameters", "save_image"):
+        return False
+    return any(word in call.name.lower().rpartition(".")[2] for word in ("save", "dump", "checkpoint", "ckpt"))
+
+
+def _in_hook(python: Python, call: Call) -> bool:
+    """In a loop, or in a method that somebody else calls: one in which nothing is trained."""
+    if in_loop(python, call) is True:
+        return True
+    scope = call.around.scope if call.around is not None else None
+    if scope is None or scope.outer is None or scope.outer.kind != "class":
+        return False
+    return not any(
+        one.around is not None and one.around.scope is scope for one in python.methods("train", "fit", "fit_loop")
     )
 
 

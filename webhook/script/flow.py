@@ -59,9 +59,18 @@ def is_training(invocation: Invocation) -> bool:
             )
         return "train" in source.text or "train" in invocation.name
     name = (invocation.file or invocation.module).rpartition("/")[2].lower()
-    if "train" in name or "finetune" in name or "pretrain" in name or "sft" in name:
-        return True
-    return bool(name) and not any(word in name for word in _OTHERS)
+    return _is_named_so(name) or (bool(name) and not any(word in name for word in _OTHERS))
+
+
+def is_surely_training(invocation: Invocation) -> bool:
+    """The same where something says so, and not for want of a name that says otherwise."""
+    if invocation.launchers or invocation.tool or invocation.python is not None:
+        return is_training(invocation)
+    return _is_named_so((invocation.file or invocation.module).rpartition("/")[2].lower())
+
+
+def _is_named_so(name: str) -> bool:
+    return any(word in name for word in ("train", "finetune", "sft"))
 
 
 _LEARNS: Final = frozenset(("backward", "fit", "train", "train_batch", "step", "save_checkpoint", "learn", "update"))

@@ -89,7 +89,7 @@ def may_load(script: Script) -> bool:
 
 def _may_load(python: Python) -> bool:
     source = python.source
-    if source.stars or not source.modules <= _known():
+    if source.stars or not source.modules <= known_packages():
         return True
     names = {attr.lower() for attr in source.by_attr} - _DATA
     names.update((keyword.arg or "load").lower() for call in source.calls for keyword in call.node.keywords)
@@ -102,7 +102,7 @@ def _may_load(python: Python) -> bool:
 _DATA: Final = frozenset(("load_dataset", "dataloader", "load_from_disk", "load_metric", "safe_load", "loads"))
 
 
-def _known() -> frozenset[str]:
+def known_packages() -> frozenset[str]:
     """Packages whose insides are known: the standard library and what training programs commonly import."""
     return sys.stdlib_module_names | _PACKAGES
 
@@ -150,11 +150,25 @@ _PACKAGES: Final = frozenset(
 
 
 def optional_arguments(python: Python) -> dict[str, Call]:
-    """``args.NAME`` -> the ``add_argument`` that defines it, where its default is nothing (None, "", False)."""
+    """``args.NAME`` -> the ``add_argument`` that defines it, where its default is nothing (None, "", False).
+
+    One that the program sets by itself (``args.resume = newest(...)``) is none of them.
+    """
     memo = python.memo.get("optional")
     if memo is not None:
         return memo  # type: ignore[no-any-return]
     out: dict[str, Call] = {}
+    filled = {
+        name.rpartition(".")[2]
+        for (_, name), bound in python.source.bindings.items()
+        if "." in name and any(not _is_nothing(one.value) for one in bound)
+    }
+    filled.update(
+        str(keyword.arg)
+        for call in python.methods("set_defaults")
+        for keyword in call.node.keywords
+        if not _is_nothing(keyword.value)
+    )
     for call in python.methods("add_argument"):
         names = [one.value for one in call.node.args if isinstance(one, ast.Constant) and isinstance(one.value, str)]
         flags = [name for name in names if name.startswith("-")]
@@ -169,6 +183,7 @@ def optional_arguments(python: Python) -> dict[str, Call]:
         required = python.argument(call, "required", default=False)
         if (
             isinstance(destination, str)
+            and destination not in filled
             and (default is None or default is False or default == "")
             and required is False
             and action in ("store", "store_true")
@@ -176,6 +191,10 @@ def optional_arguments(python: Python) -> dict[str, Call]:
             out[destination] = call
     python.memo["optional"] = out
     return out
+
+
+def _is_nothing(node: object) -> bool:
+    return isinstance(node, ast.Constant) and node.value in (None, False, "")
 
 
 def flags_of(call: Call) -> tuple[str, ...]:
