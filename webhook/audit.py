@@ -8,6 +8,7 @@ and no text of a training program.
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 import time
@@ -37,6 +38,7 @@ LIST_LIMIT: Final = 200
 """Findings and patched paths of one line; ``truncated`` says that there were more."""
 _BATCH_SECONDS: Final = 0.02
 """The writer sleeps this long after it wakes: under load one write for many lines, and one switch of threads."""
+_log = logging.getLogger("ckptguard.audit")
 _OPTIONS: Final = orjson.OPT_UTC_Z | orjson.OPT_APPEND_NEWLINE
 
 
@@ -103,6 +105,8 @@ class _Writer:
         self._wake = threading.Event()
         self._stop = False
         self._torn = False
+        self._fault: str | None = None
+        """Why lines are being lost, as it was logged; None while none is."""
         self._written: Counter
         self._lost: Counter
         self._written, self._lost = metrics.audit_sink(sink.name, lambda: len(self._lines))
@@ -113,6 +117,7 @@ class _Writer:
         lines = self._lines
         if len(lines) >= self._limit:
             self._lost.inc()
+            self._lose(f"it takes none, and {self._limit} wait already")
             return
         lines.append(line)
         if not self._wake.is_set():
@@ -151,12 +156,22 @@ class _Writer:
                 data = b"\n" + data
             try:
                 self._sink.write(data)
-            except OSError:
+            except OSError as error:
                 self._torn = True
                 self._lost.inc(len(batch))
+                self._lose(error.strerror or str(error))
             else:
                 self._torn = False
                 self._written.inc(len(batch))
+                if self._fault is not None:
+                    self._fault = None
+                    _log.info("audit lines are written to %s again", self._sink.name)
+
+    def _lose(self, why: str) -> None:
+        """Said once, until lines are written again."""
+        if self._fault is None:
+            self._fault = why
+            _log.error("audit lines are lost, requests are answered all the same: %s: %s", self._sink.name, why)
 
 
 class AuditLog:
