@@ -57,7 +57,7 @@ def look(script: Script) -> Iterator[Remark]:
 def _zero(script: Script) -> Iterator[Remark]:
     """ZeRO's parts, where the configuration is seen and does not ask for universal checkpoints."""
     calls = [use for use in find_calls(script) if use.framework.id == "deepspeed"]
-    if not calls or any("universal" in python.source.text for python in script.pythons):
+    if not calls or any("universal" in python.source.code for python in script.pythons):
         return
     for config in script.configs:
         stage = as_number(config.values.get("zero_optimization.stage"))

@@ -35,7 +35,7 @@ _FIX = 'dcp.save({"model": model_state, "optimizer": optimizer_state}, checkpoin
 
 def look(script: Script) -> Iterator[Remark]:
     for python in script.pythons:
-        if "dcp.save" in python.source.text or "async_save" in python.source.text:
+        if "dcp.save" in python.source.code or "async_save" in python.source.code:
             continue
         for call, written in _gathers(python):
             if in_loop(python, call):

@@ -75,7 +75,7 @@ def _hugging_face(script: Script, use: Use, python: Python) -> Iterator[Remark]:
 
 def _loads_itself(python: Python) -> bool:
     """Whether the text looks for checkpoints in a way of its own, such as a callback or ``from_pretrained(last)``."""
-    text = python.source.text
+    text = python.source.code
     return (
         "get_last_checkpoint" in text
         or "load_state" in text
@@ -94,7 +94,7 @@ def _not_told(script: Script, use: Use, python: Python) -> Iterator[Remark]:
     if use.saves is not None and use.saves.value is False:
         return
     if any(
-        word in python.source.text for word in ("load_from_checkpoint", "resume", "restore", "ckpt_path=", "torch.load")
+        word in python.source.code for word in ("load_from_checkpoint", "resume", "restore", "ckpt_path=", "torch.load")
     ):
         return
     yield Remark(

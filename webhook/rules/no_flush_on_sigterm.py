@@ -92,7 +92,7 @@ def _flush_of(use: Use) -> str:
 def _heard(script: Script) -> bool:
     """Whether anything may hear SIGTERM: the text names it, or a callback comes from what is not seen."""
     for python in script.pythons:
-        text = python.source.text
+        text = python.source.code
         if any(word in text for word in _HEARD):
             return True
         for call in python.source.calls:

@@ -44,11 +44,11 @@ def look(script: Script) -> Iterator[Remark]:
     if script.launch.pods < 2:
         return
     for python in script.pythons:
-        if any(word in python.source.text for word in _TELLS):
+        if any(word in python.source.code for word in _TELLS):
             continue
         if (
             not any(load.python is python for load in loads(script))
-            and "resume_from_checkpoint" not in python.source.text
+            and "resume_from_checkpoint" not in python.source.code
         ):
             continue
         for call, node in _listings(python):

@@ -36,7 +36,7 @@ _NAME = "resume_from_checkpoint"
 
 def look(script: Script) -> Iterator[Remark]:
     for python in script.pythons:
-        if _NAME in python.source.text and f".{_NAME}" not in python.source.text:
+        if _NAME in python.source.code and f".{_NAME}" not in python.source.code:
             yield from _in_text(python)
 
 

@@ -80,7 +80,7 @@ def _fix(name: str, given: bool) -> str:
 
 
 def _by_hand(script: Script, python: Python) -> Iterator[Remark]:
-    if keeps_optimizer(python) or python.source.stars or not loop_learns(python) or "optim" not in python.source.text:
+    if keeps_optimizer(python) or python.source.stars or not loop_learns(python) or "optim" not in python.source.code:
         return
     mine = [save for save in saves(script) if save.python is python]
     looped = [save for save in mine if in_loop(python, save.call) and not _is_export(save)]

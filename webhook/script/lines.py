@@ -1,4 +1,7 @@
-"""Patterns over a program's lines: looked for only in lines that hold one of their words, which is most of the work."""
+"""Patterns over a program's lines, comments passed over.
+
+They are looked for only in lines that hold one of their words, which is most of the work.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ def search(source: Source, pattern: str, *words: str) -> Any:
         for word in words:
             if word in line:
                 found = compiled.search(line)
-                if found is not None:
+                if found is not None and not line.lstrip().startswith("#"):
                     return found
                 break
     return None

@@ -142,6 +142,7 @@ class Source:
         "by_attr",
         "calls",
         "classes",
+        "commented",
         "functions",
         "globals",
         "imports",
@@ -186,10 +187,18 @@ class Source:
         """Names of environment variables that it reads."""
         self.globals: set[str] = set()
         self.lines = text.split("\n")
+        self.commented: str | None = None
         self.tree = _parse(text)
         self._walk(self.tree)
         for call in self.calls:
             self.by_attr.setdefault(call.attr, []).append(call)
+
+    @property
+    def code(self) -> str:
+        """The text without the lines that are a comment: what is commented out is not done."""
+        if self.commented is None:
+            self.commented = "\n".join(line for line in self.lines if not line.lstrip().startswith("#"))
+        return self.commented
 
     def calls_of(self, name: str, method: bool) -> list[Call]:
         """The calls of a function or class of this text by its bare name, or of a method on anything but an import."""
