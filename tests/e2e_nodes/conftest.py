@@ -6,7 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e_nodes.machine import Given, Lab, Nodes, NoNodesError
+from tests.e2e_nodes import guard
+from tests.e2e_nodes.machine import TRAINERS, Given, Lab, Nodes, NoNodesError
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "every_trainer: on each release of Trainer, not on the newest alone")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "trainer" in metafunc.fixturenames:
+        every = metafunc.definition.get_closest_marker("every_trainer") is not None
+        metafunc.parametrize("trainer", TRAINERS if every else TRAINERS[:1], indirect=True, scope="module")
 
 
 @pytest.fixture(scope="session")
@@ -23,3 +34,25 @@ def nodes() -> Iterator[Nodes]:
         yield found
     finally:
         found.stop()
+
+
+@pytest.fixture(scope="module")
+def trainer(request: pytest.FixtureRequest, nodes: Nodes) -> str:
+    """The Trainer release of these tests, `2.3.0`; a cluster that was given has the one it has."""
+    release = str(request.param)
+    if isinstance(nodes, Lab):
+        nodes.use_trainer(release)
+    elif nodes.trainer() != release.rpartition(".")[0]:
+        pytest.skip(f"the cluster has Trainer {nodes.trainer()}")
+    return release
+
+
+@pytest.fixture(scope="session")
+def guarded(nodes: Nodes) -> Iterator[Nodes]:
+    """With the guard in its place: runs are submitted through it."""
+    ours = nodes.get("validatingwebhookconfiguration", "checkpoint-guard") is None
+    if ours:
+        guard.install(nodes, nodes.image)
+    yield nodes
+    if ours:
+        guard.uninstall(nodes)

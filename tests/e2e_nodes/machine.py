@@ -18,11 +18,14 @@ from typing import Any
 
 import yaml
 
+from tests.e2e.controlplane import build, releases
+
 Object = dict[str, Any]
 
 ROOT = Path(__file__).parents[2]
 RECIPES = ROOT.parent / "shared" / "tools" / "cluster"
-TRAINER = "2.3.0"
+TRAINERS = tuple((os.environ.get("E2E_TRAINER") or f"{releases.NEWEST},2.1.0").split(","))
+"""The Trainer releases that runs are tried on; the lab starts with the first."""
 REPOSITORY = "ghcr.io/checkpoint-guard/checkpoint-guard"
 
 
@@ -45,7 +48,8 @@ class Nodes:
         """Of this clone."""
         self.previous = previous
         """Of the version before; None where the cluster has none."""
-        self._kubectl = kubectl
+        self.kubectl = (kubectl,)
+        """For commands that are watched while they run."""
 
     @property
     def environment(self) -> dict[str, str]:
@@ -55,7 +59,7 @@ class Nodes:
     def run(self, *arguments: str, text: str | None = None, check: bool = True) -> subprocess.CompletedProcess[str]:
         """`kubectl ...`; with `check`, a failure is an error with what it printed."""
         done = subprocess.run(
-            [self._kubectl, *arguments],
+            [*self.kubectl, *arguments],
             input=text,
             env=self.environment,
             capture_output=True,
@@ -99,6 +103,11 @@ class Nodes:
         """What Python prints in a pod of ours."""
         return self.run("exec", "-n", namespace, pod, "--", "python", "-c", code).stdout.strip()
 
+    def trainer(self) -> str:
+        """The minor release of Trainer, told by what its CRD serves."""
+        crd = self.run("get", "crd", "trainjobs.trainer.kubeflow.org", "-o", "json").stdout
+        return "2.3" if "runtimePatches" in crd else "2.1" if "podTemplateOverrides" in crd else "2.0"
+
     def stop(self) -> None:
         """Give back what was taken."""
 
@@ -127,6 +136,7 @@ class Lab(Nodes):
         self._home = Path(os.environ.get("LAB_HOME") or f"{base}/lab-cluster")
         self._state = Path(os.environ.get("L") or self._home / "run")
         self._proxy: subprocess.Popen[bytes] | None = None
+        self._trainer = ""
         super().__init__(
             self._state / "kubeconfig", str(self._home / "bin" / "kubectl"), f"{REPOSITORY}:e2e", f"{REPOSITORY}:before"
         )
@@ -140,10 +150,26 @@ class Lab(Nodes):
 
     def start(self) -> None:
         """The cluster, Trainer, and the two images on its nodes."""
+        self._take_programs()
         self._recipe("up.sh")
-        self._recipe("trainer.sh", "up", TRAINER)
+        self.use_trainer(TRAINERS[0])
         self._give_the_api_server_services()
-        self._build_images()
+        if not os.environ.get("E2E_BUILT"):  # for whoever tries one test again and again, with E2E_KEEP
+            self._build_images()
+
+    def use_trainer(self, release: str) -> None:
+        """Another release of Trainer, with its JobSet, in the place of the one that is there."""
+        if release != self._trainer:
+            self._recipe("trainer.sh", "up", release)
+            self._trainer = release
+
+    def lose_api_server(self) -> None:
+        """It is gone at once; etcd, the controllers and the nodes stay."""
+        os.kill(int((self._state / "apiserver.pid").read_text()), signal.SIGKILL)
+
+    def bring_api_server(self) -> None:
+        """Up again, with all that it knew."""
+        self._recipe("up.sh", SKIP_BUILD="1")
 
     def power_cut(self, node: str) -> None:
         """Everything on the node is gone at once, and nothing answers for it."""
@@ -176,6 +202,22 @@ class Lab(Nodes):
             with contextlib.suppress(AssertionError):
                 self._recipe("trainer.sh", "down")
             self._recipe("down.sh", KEEP="")
+
+    def _take_programs(self) -> None:
+        """What `make e2e` builds is not built a second time: the same programs of the same versions."""
+        programs = self._home / "bin"
+        programs.mkdir(parents=True, exist_ok=True)
+        kubernetes, etcd, kueue = build.kubernetes(), build.etcd(), build.kueue()
+        wanted = {name: (kubernetes, name) for name in kubernetes.programs}
+        wanted |= {"etcd": (etcd, "etcd"), "kueue": (kueue, "kueue")}
+        for release in (releases.RELEASES[name] for name in TRAINERS):
+            wanted[f"trainer-{release.trainer}"] = (build.trainer(release), "trainer-controller-manager")
+            wanted[f"jobset-{release.jobset}"] = (build.jobset(release), "jobset")
+        absent = {name: found for name, found in wanted.items() if not (programs / name).exists()}
+        build.ensure_all({component.id: component for component, _ in absent.values()}.values(), log)
+        for name, (component, program) in absent.items():
+            (programs / name).unlink(missing_ok=True)
+            (programs / name).symlink_to(component.program(program))
 
     def _answers(self) -> bool:
         try:

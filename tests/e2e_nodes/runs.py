@@ -49,25 +49,32 @@ def ckptguard(nodes: Nodes, *arguments: str, namespace: str = NAMESPACE, kubecon
 
 
 def make_namespace(nodes: Nodes, namespace: str = NAMESPACE, **labels: str) -> None:
-    """The namespace and its claim: on a class of `E2E_RWX_CLASS`, else on the storage that stands for a network's."""
+    """The namespace and its claim, which both nodes reach."""
     nodes.apply([{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace, "labels": labels}}])
+    nodes.apply(claim(CLAIM, "ReadWriteMany", namespace))
+
+
+def claim(name: str, mode: str, namespace: str = NAMESPACE) -> list[Object]:
+    """A claim: on a class of `E2E_RWX_CLASS`, else with a volume on the storage that stands for a network's."""
     given = os.environ.get("E2E_RWX_CLASS")
     spec: Object = {
-        "accessModes": ["ReadWriteMany"],
+        "accessModes": [mode],
         "storageClassName": given or "net",
         "resources": {"requests": {"storage": "1Gi"}},
     }
-    if not given:
-        volume = {
-            "capacity": {"storage": "1Gi"},
-            "accessModes": ["ReadWriteMany"],
-            "storageClassName": "net",
-            "hostPath": {"path": f"/mnt/storage/{namespace}", "type": "DirectoryOrCreate"},
-            "claimRef": {"namespace": namespace, "name": CLAIM},
-        }
-        nodes.apply([{"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": namespace}, "spec": volume}])
-    metadata = {"name": CLAIM, "namespace": namespace}
-    nodes.apply([{"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": spec}])
+    metadata = {"name": name, "namespace": namespace}
+    made: Object = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": spec}
+    if given:
+        return [made]
+    at = namespace if name == CLAIM else f"{namespace}-{name}"
+    volume = {
+        "capacity": {"storage": "1Gi"},
+        "accessModes": [mode],
+        "storageClassName": "net",
+        "hostPath": {"path": f"/mnt/storage/{at}", "type": "DirectoryOrCreate"},
+        "claimRef": {"namespace": namespace, "name": name},
+    }
+    return [{"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": at}, "spec": volume}, made]
 
 
 def drop_namespace(nodes: Nodes, namespace: str = NAMESPACE) -> None:
@@ -118,6 +125,7 @@ def runtime(
     grace: int = 60,
     volume: Object | None = None,
     namespace: str = NAMESPACE,
+    claim_name: str = CLAIM,
 ) -> Object:
     """A TrainingRuntime as the guide has it. ``volume`` stands in the claim's place."""
     container = {
@@ -135,7 +143,7 @@ def runtime(
     pod = {
         "terminationGracePeriodSeconds": grace,
         "tolerations": UNREACHABLE,
-        "volumes": [{"name": "ckpt", **(volume or {"persistentVolumeClaim": {"claimName": CLAIM}})}],
+        "volumes": [{"name": "ckpt", **(volume or {"persistentVolumeClaim": {"claimName": claim_name}})}],
         "containers": [container],
     }
     labels = {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}

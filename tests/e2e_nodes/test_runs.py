@@ -4,7 +4,6 @@ The same on an emptyDir must lose the run, which shows that these tests can fail
 """
 
 import json
-import os
 import subprocess
 import sys
 import time
@@ -15,7 +14,6 @@ from xml.etree import ElementTree
 import pytest
 import yaml
 
-from tests.e2e_nodes import guard
 from tests.e2e_nodes.machine import Nodes, wait_until
 from tests.e2e_nodes.runs import (
     NAMESPACE,
@@ -40,22 +38,16 @@ HEREDOC = f"python -u - <<'PY'\n{PROGRAM}PY\n"
 
 
 @pytest.fixture(scope="module", autouse=True)
-def place(nodes: Nodes) -> Iterator[None]:
+def place(guarded: Nodes, trainer: str) -> Iterator[None]:
     """The guard, a namespace, a claim, runtimes."""
-    ours = nodes.get("validatingwebhookconfiguration", "checkpoint-guard") is None and not os.environ.get(
-        "E2E_NO_GUARD"
-    )
-    if ours:
-        guard.install(nodes, nodes.image)
-    drop_namespace(nodes)
-    make_namespace(nodes)
-    nodes.apply([runtime(), runtime("brief", grace=5), runtime("twice", max_restarts=1)])
+    drop_namespace(guarded)
+    make_namespace(guarded)
+    guarded.apply([runtime(), runtime("brief", grace=5), runtime("twice", max_restarts=1)])
     yield
-    drop_namespace(nodes)
-    if ours:
-        guard.uninstall(nodes)
+    drop_namespace(guarded)
 
 
+@pytest.mark.every_trainer
 def test_a_drill_passes_and_costs_one_restart(nodes: Nodes) -> None:
     submit(nodes, trainjob("drilled"))
     told = ckptguard(nodes, "drill", "drilled", "--output", "junit")
@@ -80,6 +72,7 @@ def test_a_drill_passes_and_costs_one_restart(nodes: Nodes) -> None:
     assert_right_data(nodes, "drilled")
 
 
+@pytest.mark.every_trainer
 def test_stop_and_resume_go_on_from_the_flushed_step(nodes: Nodes) -> None:
     submit(nodes, trainjob("paused"))
     wait_for_step(nodes, "paused", 10)
@@ -103,6 +96,7 @@ def test_stop_and_resume_go_on_from_the_flushed_step(nodes: Nodes) -> None:
     finish(nodes, "paused")
 
 
+@pytest.mark.every_trainer
 def test_resume_from_an_earlier_step_and_back(nodes: Nodes) -> None:
     submit(nodes, trainjob("back"))
     wait_for_step(nodes, "back", 40)
@@ -130,6 +124,7 @@ def test_resume_from_an_earlier_step_and_back(nodes: Nodes) -> None:
     finish(nodes, "back")
 
 
+@pytest.mark.every_trainer
 def test_a_crash_of_the_container(nodes: Nodes) -> None:
     submit(nodes, trainjob("crashed", CRASH_IF_FRESH_AT="25", SECONDS_PER_STEP="0.4"))
     first = running(nodes, "crashed")[0]["metadata"]["uid"]
@@ -150,6 +145,7 @@ def test_a_crash_of_the_container(nodes: Nodes) -> None:
     finish(nodes, "crashed")
 
 
+@pytest.mark.every_trainer
 def test_a_deleted_pod_flushes_and_the_next_goes_on(nodes: Nodes) -> None:
     submit(nodes, trainjob("evicted"))
     wait_for_step(nodes, "evicted", 10)
@@ -166,6 +162,7 @@ def test_a_deleted_pod_flushes_and_the_next_goes_on(nodes: Nodes) -> None:
     finish(nodes, "evicted")
 
 
+@pytest.mark.every_trainer
 def test_when_the_restarts_are_spent_the_data_stays(nodes: Nodes) -> None:
     # The state at 20 is saved, the crash is at 25, each time. The kubelet starts the container again in place before
     # the Job has failed, and that one is told to flush.
@@ -187,6 +184,7 @@ def test_when_the_restarts_are_spent_the_data_stays(nodes: Nodes) -> None:
     finish(nodes, "spent")
 
 
+@pytest.mark.every_trainer
 @pytest.mark.parametrize(("how", "flushes"), [("exec", True), ("plain", False)])
 def test_without_exec_the_flush_is_lost(nodes: Nodes, how: str, flushes: bool) -> None:
     """The shell is process 1 and keeps the SIGTERM to itself; the program is killed when the grace period ends."""
@@ -206,6 +204,7 @@ def test_without_exec_the_flush_is_lost(nodes: Nodes, how: str, flushes: bool) -
     finish(nodes, name)
 
 
+@pytest.mark.every_trainer
 def test_an_empty_dir_loses_the_run(nodes: Nodes) -> None:
     """The guard would not let it in; where it only warns, the drill says what is lost."""
     lossy = "e2e-runs-lossy"
@@ -228,9 +227,8 @@ def test_an_empty_dir_loses_the_run(nodes: Nodes) -> None:
         drop_namespace(nodes, lossy)
 
 
+@pytest.mark.every_trainer
 def test_where_the_guard_enforces_the_empty_dir_is_refused(nodes: Nodes) -> None:
-    if nodes.get("validatingwebhookconfiguration", "checkpoint-guard") is None:
-        pytest.skip("the guard is not installed")
     text = yaml.safe_dump(runtime("lossy", volume={"emptyDir": {}}))
     done = nodes.run("apply", "-f", "-", text=text, check=False)
     assert done.returncode != 0
@@ -323,6 +321,7 @@ def test_an_interrupted_drill_says_what_it_leaves(nodes: Nodes) -> None:
         assert told.code == 0, told.err
 
 
+@pytest.mark.every_trainer
 def test_a_converted_training_is_accepted(nodes: Nodes, tmp_path: Path) -> None:
     nodes.run("annotate", "namespace", NAMESPACE, "checkpoint-guard.io/default-claim=train-ckpt", "--overwrite")
     training = {
@@ -334,14 +333,10 @@ def test_a_converted_training_is_accepted(nodes: Nodes, tmp_path: Path) -> None:
         "storage": {"checkpoint": {"path": "/ckpts"}},
     }
     (tmp_path / "t.yaml").write_text(yaml.safe_dump(training))
-    crd = nodes.run("get", "crd", "trainjobs.trainer.kubeflow.org", "-o", "json").stdout
-    release = "2.3" if "runtimePatches" in crd else "2.1" if "podTemplateOverrides" in crd else "2.0"
     told = ckptguard(
-        nodes, "convert", str(tmp_path / "t.yaml"), "--runtime", "TrainingRuntime/plain", "--trainer", release
+        nodes, "convert", str(tmp_path / "t.yaml"), "--runtime", "TrainingRuntime/plain", "--trainer", nodes.trainer()
     )
     assert told.code == 0, told.err
-    if nodes.get("validatingwebhookconfiguration", "checkpoint-guard") is None:
-        pytest.skip("the guard is not installed: the layout is its work")
     made = json.loads(nodes.run("create", "--dry-run=server", "-o", "json", "-f", "-", text=told.out).stdout)
     names = [one["name"] for one in made["spec"]["trainer"].get("env") or ()]
     # The runtime of these tests declares a directory of its own, which stays.

@@ -25,7 +25,7 @@ GROUP = "kueue.x-k8s.io/v1beta2"
 
 
 @pytest.fixture(scope="module", autouse=True)
-def place(nodes: Nodes) -> Iterator[None]:
+def place(nodes: Nodes, guarded: Nodes, trainer: str) -> Iterator[None]:
     """Kueue with a queue that has room for one run, and two priorities."""
     ours = nodes.get("crd", "clusterqueues.kueue.x-k8s.io") is None or isinstance(nodes, Lab)
     if ours:

@@ -31,7 +31,7 @@ from tests.e2e_nodes.runs import (
 
 
 @pytest.fixture(scope="module", autouse=True)
-def place(nodes: Nodes) -> Iterator[None]:
+def place(nodes: Nodes, guarded: Nodes, trainer: str) -> Iterator[None]:
     """A namespace, a claim that both nodes reach, a runtime."""
     if not isinstance(nodes, Lab):
         pytest.skip("only the lab's nodes can lose their power")
@@ -62,6 +62,7 @@ def on_another(nodes: Nodes, name: str, node: str) -> list[Object]:
     return [pod for pod in running(nodes, name) if node_of(pod) != node]
 
 
+@pytest.mark.every_trainer
 def test_the_power_of_the_node_is_cut(nodes: Nodes) -> None:
     assert isinstance(nodes, Lab)
     submit(nodes, trainjob("dark", SECONDS_PER_STEP="0.3"))
@@ -103,6 +104,7 @@ def test_the_power_of_the_node_is_cut(nodes: Nodes) -> None:
     finish(nodes, "dark")
 
 
+@pytest.mark.every_trainer
 def test_the_cable_of_the_node_is_out(nodes: Nodes) -> None:
     """The old pod goes on and writes, while a new one does the same on the other node: two writers for a while.
 
