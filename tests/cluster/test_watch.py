@@ -372,3 +372,43 @@ def test_requests_get_their_turn_while_a_long_list_is_taken_in() -> None:
         assert turns > 10
 
     run(test)
+
+
+def test_an_object_that_can_no_longer_be_read_is_forgotten() -> None:
+    """Its row would be believed although it is out of date; a miss is read live, and is unknown."""
+
+    async def test(api: FakeApi) -> None:
+        api.put(path("a"), claim())
+        api.put(path("b"), claim())
+        async with following(api) as watch:
+            await until(lambda: api.watching(CLAIMS))
+            meta = b'"metadata":{"name":"a","namespace":"team","resourceVersion":"900"}'
+            api.send(CLAIMS, b'{"type":"MODIFIED","object":{' + meta + b',"spec":{"volumeMode":"\xff"}}}\n')
+            await until(lambda: names(watch) == {"b"})
+            assert watch.trouble is None
+            assert watch.position == 900
+
+    run(test)
+
+
+class Brittle(ClaimTable):
+    """Has a fault that shows with one object."""
+
+    def put(self, raw: Any) -> tuple[str, str] | None:
+        if b'"brittle"' in bytes(raw):
+            raise KeyError("a fault of ours")
+        return super().put(raw)
+
+
+def test_a_fault_of_ours_on_one_object_takes_nothing_else_with_it() -> None:
+    async def test(api: FakeApi) -> None:
+        api.put(path("a"), claim())
+        api.put(path("brittle"), claim())
+        async with following(api, table=Brittle()) as watch:
+            await until(lambda: api.watching(CLAIMS))
+            api.put(path("brittle"), claim(volumeName="pv"))
+            api.put(path("b"), claim())
+            await until(lambda: names(watch) == {"a", "b"})
+            assert watch.trouble is None
+
+    run(test)

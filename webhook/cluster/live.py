@@ -8,6 +8,7 @@ more, since a table may be some milliseconds behind, or minutes where the API se
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from time import monotonic
 from typing import Any, Final
@@ -66,6 +67,8 @@ _SETTLE_SECONDS: Final = 0.3
 _SETTLE_STEPS: Final = 15
 _NAME: Final = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-.")
 _page = msgspec.json.Decoder(Page).decode
+
+_log = logging.getLogger("ckptguard.cluster")
 
 Reads = Callable[[str], None]
 """Told the result of every live read: found, absent, forbidden, failed."""
@@ -160,8 +163,10 @@ class Reader:
             self._told("failed")
             words = str(error) or f"no answer within {self._seconds:g} s"
             return Answer(Gap.UNKNOWN, f"the API server was asked for {_words(wanted)}: {words}")
-        except (msgspec.MsgspecError, orjson.JSONDecodeError, UnicodeDecodeError):
+        except Exception as error:
             self._told("failed")
+            if not isinstance(error, (msgspec.MsgspecError, orjson.JSONDecodeError, UnicodeDecodeError)):
+                _log.error("%s cannot be taken in: %s", wanted[0], type(error).__name__, exc_info=error)
             return Answer(Gap.UNKNOWN, f"the API server sent {_words(wanted)} in a form that cannot be read")
         finally:
             if self._flights.get(wanted) is mine:

@@ -73,7 +73,7 @@ def parse_volume(raw: Mapping[str, Any]) -> PersistentVolume:
             source, settings = name, value
             break
     beta = _map(metadata, "annotations").get(_BETA_CLASS)
-    terms = tuple(_maps(_map(_map(spec, "nodeAffinity"), "required"), "nodeSelectorTerms"))
+    terms = _terms(_map(_map(spec, "nodeAffinity"), "required").get("nodeSelectorTerms"))
     labels = _strings(metadata, "labels")
     claim = _map(spec, "claimRef")
     return PersistentVolume(
@@ -102,7 +102,7 @@ def parse_storage_class(raw: Mapping[str, Any]) -> StorageClass:
     for term in _maps(raw, "allowedTopologies"):
         here: set[str] = set()
         for expression in _maps(term, "matchLabelExpressions"):
-            if expression.get("key") in _ZONE_KEYS:
+            if _text(expression, "key") in _ZONE_KEYS:
                 here.update(_texts(expression, "values"))
         if not here:
             # a term that says nothing of zones allows all of them
@@ -199,6 +199,31 @@ def _maps(raw: Mapping[str, Any], key: str) -> Iterator[Mapping[str, Any]]:
                 yield item
 
 
+def _terms(value: Any) -> tuple[Mapping[str, Any], ...]:
+    """Node selector terms. What of one is odd is left out: each part narrows the choice, each term widens it."""
+    if not isinstance(value, list):
+        return ()
+    return tuple(
+        {
+            key: [one for one in _maps(term, key) if _is_requirement(one)]
+            for key in ("matchExpressions", "matchFields")
+            if key in term
+        }
+        if isinstance(term, dict)
+        else _NOTHING
+        for term in value
+    )
+
+
+def _is_requirement(one: Mapping[str, Any]) -> bool:
+    values = one.get("values")
+    return (
+        isinstance(one.get("key"), str)
+        and isinstance(one.get("operator"), str)
+        and (values is None or (isinstance(values, list) and all(isinstance(value, str) for value in values)))
+    )
+
+
 def _strings(raw: Mapping[str, Any], key: str) -> Mapping[str, str]:
     value = _map(raw, key)
     if all(isinstance(item, str) for item in value.values()):
@@ -212,7 +237,7 @@ def _zones(terms: tuple[Mapping[str, Any], ...], labels: Mapping[str, str]) -> f
     for term in terms:
         here: set[str] | None = None
         for expression in _maps(term, "matchExpressions"):
-            if expression.get("key") in _ZONE_KEYS and expression.get("operator") == "In":
+            if expression["key"] in _ZONE_KEYS and expression["operator"] == "In":
                 values = set(_texts(expression, "values"))
                 here = values if here is None else here & values
         if here is None:

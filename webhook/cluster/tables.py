@@ -22,6 +22,7 @@ from webhook.cluster.kinds import (
     NAMESPACE,
     RUNTIME,
     TRAINJOB,
+    TRAINJOB_CRD,
     VOLUME,
     ClaimRef,
     LeanClaim,
@@ -60,7 +61,7 @@ class Table(Protocol):
     """The objects of one kind."""
 
     def put(self, raw: Raw | bytes) -> Key | None:
-        """Takes in an object as JSON, new or changed; its key, or None where it has no name. Never raises."""
+        """Takes in an object as JSON, new or changed; its key, or None where it has no name or cannot be read."""
         ...
 
     def remove(self, key: Key) -> None:
@@ -99,7 +100,10 @@ class ClaimTable:
         )
         shape = self._shapes.get(shape_key)
         if shape is None:
-            shape = _share(self._shapes, shape_key, _claim_shape(shape_key))
+            try:
+                shape = _share(self._shapes, shape_key, _claim_shape(shape_key))
+            except orjson.JSONDecodeError:  # no UTF-8 in what was only cut out until now
+                return self._put_odd(raw)
         return self._set(meta.namespace, meta.name, (spec.volume_name or "") if spec else "", shape)
 
     def _put_odd(self, raw: Raw | bytes) -> Key | None:
@@ -204,7 +208,7 @@ class VolumeTable:
             if holder is not None and shape.phase in _UNHELD:
                 reference = self._reference(holder)
                 claim = (reference.namespace, reference.name) if reference.name else None
-        except msgspec.MsgspecError:
+        except (msgspec.MsgspecError, orjson.JSONDecodeError):
             found = load(raw)
             if found is None:
                 return None
@@ -519,7 +523,7 @@ class ServedTable:
             self.release = None
         self._there = True
         self._changed()
-        return "", str((found.get("metadata") or {}).get("name") or "")
+        return "", TRAINJOB_CRD
 
     def remove(self, key: Key) -> None:
         self.release = None
@@ -527,8 +531,6 @@ class ServedTable:
         self._changed()
 
     def all_keys(self) -> Iterator[Key]:
-        from webhook.cluster.kinds import TRAINJOB_CRD
-
         if self._there:
             yield "", TRAINJOB_CRD
 

@@ -165,10 +165,10 @@ class Watch:
             self.moved = self.heard = monotonic()
             try:
                 page = _page(body)
-            except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
                 raise _Nonsense(str(error)) from None
             for item in page.items or ():
-                self._seen(self.table.put(item))
+                self._seen(self._put(item))
                 if perf_counter() - self._slice > SLICE_SECONDS:
                     await self._yield()
             if not page.metadata.continue_:
@@ -180,6 +180,14 @@ class Watch:
         self._stale = {}
         self._advance(page.metadata.resource_version)
         return page.metadata.resource_version
+
+    def _put(self, raw: msgspec.Raw) -> Key | None:
+        """Takes an object in. A fault of ours on one object takes neither the others nor the watch with it."""
+        try:
+            return self.table.put(raw)
+        except Exception as error:
+            _log.error("%s: an object cannot be taken in: %s", self.kind.name, type(error).__name__, exc_info=error)
+            return None
 
     def _seen(self, key: Key | None) -> None:
         if key is not None and self._stale:
@@ -224,12 +232,13 @@ class Watch:
                     raise _Gone(status.message or "too old")
                 raise Refused(status.code or 500, status.message)
             meta = _marked(event.object).metadata
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise _Nonsense(str(error)) from None
         if event.type == "DELETED":
             self.table.remove((meta.namespace, meta.name))
-        elif event.type != "BOOKMARK":
-            self.table.put(event.object)
+        elif event.type != "BOOKMARK" and self._put(event.object) is None:
+            # What the table has of it is no longer true: whoever needs it reads it, and learns that it is unknown.
+            self.table.remove((meta.namespace, meta.name))
         if meta.resource_version:
             self._advance(meta.resource_version)
         return meta.resource_version or str(self.position)
