@@ -15,16 +15,18 @@ import pytest
 
 @dataclass(frozen=True)
 class Tool:
-    """A Go program and the version it is built in."""
+    """A Go program, the version it is built in, and build tags."""
 
     package: str
     version: str
+    tags: str = ""
 
 
 TOOLS = {
     "kustomize": Tool("sigs.k8s.io/kustomize/kustomize/v5", "v5.8.1"),
     "helm": Tool("helm.sh/helm/v3/cmd/helm", "v3.22.0"),
-    "promtool": Tool("github.com/prometheus/prometheus/cmd/promtool", "v0.316.0"),
+    # Without the clients of every cloud that Prometheus finds its targets in: less than half the time to build.
+    "promtool": Tool("github.com/prometheus/prometheus/cmd/promtool", "v0.316.0", "remove_all_sd"),
 }
 
 
@@ -51,7 +53,16 @@ def build(name: str) -> Path:
             fresh = home / "fresh"
             environment = os.environ | {"CGO_ENABLED": "0", "GOBIN": str(fresh), "GOWORK": "off"}
             subprocess.run(
-                ["go", "install", "-trimpath", "-ldflags", "-s -w", f"{tool.package}@{tool.version}"],
+                [
+                    "go",
+                    "install",
+                    "-trimpath",
+                    "-tags",
+                    tool.tags,
+                    "-ldflags",
+                    "-s -w",
+                    f"{tool.package}@{tool.version}",
+                ],
                 env=environment,
                 check=True,
                 capture_output=True,

@@ -14,7 +14,7 @@ from xml.etree import ElementTree
 import pytest
 import yaml
 
-from tests.e2e_nodes.machine import Nodes, wait_until
+from tests.e2e_nodes.machine import ROOT, Nodes, Object, wait_until
 from tests.e2e_nodes.runs import (
     NAMESPACE,
     assert_right_data,
@@ -292,7 +292,7 @@ def test_faults_are_said(nodes: Nodes) -> None:
     told = ckptguard(nodes, "resume", "twin", "--from-step", "10")
     assert told.code == 2
     assert "not this run's alone" in told.err
-    nodes.apply([trainjob("nowhere", "plain", ["true"]) | {}])
+    nodes.apply([trainjob("nowhere", "plain", ["true"])])
     told = ckptguard(nodes, "drill", "nowhere", "--timeout", "10s")
     assert told.code == 2
     assert "verdict" not in told.out
@@ -321,26 +321,62 @@ def test_an_interrupted_drill_says_what_it_leaves(nodes: Nodes) -> None:
         assert told.code == 0, told.err
 
 
+OWN = {
+    "kind": "Training",
+    "version": "v1",
+    "job": {"name": "converted"},
+    "environment": {"image": "registry.example/train:1", "command": "python train.py --epochs 3"},
+    "resources": {"gpuNum": 1, "gpuType": "h100"},
+    "storage": {"checkpoint": {"path": "/ckpts"}},
+}
+
+
+def _users_own() -> Object | None:
+    """The example in the document that the project began with, where that is at hand."""
+    folder = ROOT.parent / "shared" / "seeds"
+    for path in sorted(folder.glob("*.txt")) if folder.is_dir() else ():
+        _, found, text = path.read_text().partition("kind: Training\n")
+        if found:
+            lines = (found + text).splitlines()
+            end = next(at for at, line in enumerate(lines) if "path:" in line)
+            document: Object = yaml.safe_load("\n".join(lines[: end + 1]))
+            return document
+    return None
+
+
 @pytest.mark.every_trainer
-def test_a_converted_training_is_accepted(nodes: Nodes, tmp_path: Path) -> None:
+@pytest.mark.parametrize("whose", ["ours", "the users' own"])
+def test_a_converted_training_is_accepted(nodes: Nodes, tmp_path: Path, whose: str) -> None:
+    """Not by dry-run alone: Trainer makes a JobSet of it, whose pods have both directories."""
+    training = OWN if whose == "ours" else _users_own()
+    if training is None:
+        pytest.skip("the users' document is not at hand")
+    name = training["job"]["name"]
+    bare = runtime("bare")
+    pod = bare["spec"]["template"]["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
+    del pod["volumes"], pod["containers"][0]["volumeMounts"], pod["containers"][0]["env"]
+    nodes.apply([bare])
     nodes.run("annotate", "namespace", NAMESPACE, "checkpoint-guard.io/default-claim=train-ckpt", "--overwrite")
-    training = {
-        "kind": "Training",
-        "version": "v1",
-        "job": {"name": "converted"},
-        "environment": {"image": "registry.example/train:1", "command": "python train.py --epochs 3"},
-        "resources": {"gpuNum": 1, "gpuType": "h100"},
-        "storage": {"checkpoint": {"path": "/ckpts"}},
-    }
     (tmp_path / "t.yaml").write_text(yaml.safe_dump(training))
     told = ckptguard(
-        nodes, "convert", str(tmp_path / "t.yaml"), "--runtime", "TrainingRuntime/plain", "--trainer", nodes.trainer()
+        nodes, "convert", str(tmp_path / "t.yaml"), "--runtime", "TrainingRuntime/bare", "--trainer", nodes.trainer()
     )
     assert told.code == 0, told.err
-    made = json.loads(nodes.run("create", "--dry-run=server", "-o", "json", "-f", "-", text=told.out).stdout)
-    names = [one["name"] for one in made["spec"]["trainer"].get("env") or ()]
-    # The runtime of these tests declares a directory of its own, which stays.
-    assert "CKPT_FAST_DIR" not in names
+    nodes.run("create", "-n", NAMESPACE, "-f", "-", text=told.out)
+    try:
+        wait_until(lambda: bool(nodes.get("jobset", name, NAMESPACE)), 60, "Trainer makes a JobSet of it")
+        made = nodes.get("jobset", name, NAMESPACE)
+        assert made is not None
+        built = made["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
+        env = {one["name"]: one.get("value") for one in built["containers"][0]["env"]}
+        assert (env["CKPT_DIR"], env["CKPT_FAST_DIR"]) == ("/ckpts/durable", "/ckpts/fast")
+        mounts = {one["mountPath"]: one for one in built["containers"][0]["volumeMounts"]}
+        assert mounts["/ckpts/durable"]["subPathExpr"] == "$(TRAINJOB_NAME)"
+        assert built["nodeSelector"] == {"nvidia.com/gpu.product": training["resources"]["gpuType"]}
+        assert built["containers"][0]["command"][:2] == ["python", "train.py"]
+    finally:
+        nodes.run("annotate", "namespace", NAMESPACE, "checkpoint-guard.io/default-claim-")
+        finish(nodes, name)
 
 
 def _condition(nodes: Nodes, name: str) -> str | None:
