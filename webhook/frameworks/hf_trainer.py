@@ -1,11 +1,13 @@
-"""Hugging Face Trainer, and TRL's trainers, which are subclasses of it.
+"""Hugging Face Trainer, and the trainers of TRL and sentence-transformers, which are subclasses of it.
 
 Read in transformers 4.57.1 and 5.24.0: ``training_args.py`` (``output_dir`` is ``trainer_output`` where it is not
 given, ``save_strategy`` ``steps``, ``save_steps`` 500, ``save_total_limit`` None; ``resume_from_checkpoint`` is for
 scripts, the Trainer does not use it; ``enable_jit_checkpoint``, the save on SIGTERM, since 5.0 and off by default) and
 ``trainer.py`` (``train(resume_from_checkpoint=True)`` raises where ``get_last_checkpoint(output_dir)`` is None; nothing
 in it reads ``args.resume_from_checkpoint``). Read in trl 1.16.0: ``scripts/sft.py``, ``dpo.py``, ``grpo.py`` and the
-others call ``trainer.train(resume_from_checkpoint=training_args.resume_from_checkpoint)``.
+others call ``trainer.train(resume_from_checkpoint=training_args.resume_from_checkpoint)``. Read in
+sentence-transformers 6.2.0: ``base/trainer.py`` and ``base/training_args.py`` leave ``train``, the saving and the
+resuming as they are.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from webhook.frameworks.framework import Framework, Setting, Use, call_setting, 
 from webhook.script import UNKNOWN, Call, Invocation, Python, Script, Value
 from webhook.script.values import is_true
 
-_LIBRARIES: Final = ("transformers", "trl")
+_LIBRARIES: Final = ("transformers", "trl", "sentence_transformers")
 _TRL_COMMANDS: Final = frozenset(("sft", "dpo", "grpo", "kto", "reward", "rloo", "distillation"))
 
 
@@ -41,7 +43,7 @@ def is_arguments(name: str) -> bool:
     """Whether a dotted name is a class of training arguments: ``TrainingArguments``, TRL's ``SFTConfig``."""
     top, _, last = name.partition(".")
     last = last.rpartition(".")[2]
-    if top == "transformers":
+    if top in ("transformers", "sentence_transformers"):
         return last.endswith("TrainingArguments")
     return top == "trl" and last.endswith("Config") and last != "ModelConfig"
 
@@ -77,6 +79,9 @@ def _in_text(script: Script, python: Python) -> Iterator[Use]:
     if not any(is_trainer(python, call.name) for call in python.source.calls):
         return
     trains = train_calls(python)
+    if not trains:
+        # It predicts or evaluates, or somebody else trains: nothing is known to be saved.
+        return
     resume = _resume(python, trains)
     for call in arguments_calls(python):
         yield _from_call(python, call, resume)

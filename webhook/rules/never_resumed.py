@@ -20,6 +20,7 @@ in the checkpoint directory or a mounted volume.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 from webhook.frameworks import Use, find_uses
 from webhook.frameworks.hf_trainer import arguments_calls, train_calls
@@ -27,13 +28,14 @@ from webhook.model.finding import Finding, Severity
 from webhook.model.rule import Rule
 from webhook.model.script import Remark
 from webhook.model.subject import Subject
-from webhook.script import Python, Script, Value, program_findings
+from webhook.script import Call, Python, Script, Value, program_findings
 from webhook.script.flow import in_loop, loop_learns
 from webhook.script.loads import may_load
 from webhook.script.names import saves
 from webhook.script.values import head, said, shown
 
 ID = "never-resumed"
+_ARGUMENT: Final = "resume_from_checkpoint"
 
 
 def look(script: Script) -> Iterator[Remark]:
@@ -50,14 +52,14 @@ def look(script: Script) -> Iterator[Remark]:
 
 def _hugging_face(script: Script, use: Use, python: Python) -> Iterator[Remark]:
     trains = train_calls(python)
-    if not trains or use.partial or any(call.node.args or call.node.keywords for call in trains):
+    if not trains or use.partial or any(_is_told(python, call) for call in trains):
         return
     if use.saves is None or use.saves.value is not True or use.directory is None:
         return
     if not script.on_volume(use.directory.value):
         return
     # What unused-resume-argument says of it is nearer to what was meant.
-    if any(call.argument("resume_from_checkpoint") is not None for call in arguments_calls(python)):
+    if any(call.argument(_ARGUMENT) is not None for call in arguments_calls(python)):
         return
     if _loads_itself(python):
         return
@@ -71,6 +73,13 @@ def _hugging_face(script: Script, use: Use, python: Python) -> Iterator[Remark]:
         f"{name}(resume_from_checkpoint=get_last_checkpoint({where}))",
         subject=name,
     )
+
+
+def _is_told(python: Python, call: Call) -> bool:
+    """Whether a train() is told anything: a resume that is known to be None is as good as none."""
+    resume = call.argument(_ARGUMENT, 0)
+    others = len(call.node.args) > 1 or any(one.arg not in (_ARGUMENT, "trial") for one in call.node.keywords)
+    return others or (resume is not None and python.value(resume, call.around) is not None)
 
 
 def _loads_itself(python: Python) -> bool:

@@ -27,7 +27,7 @@ from webhook.model.finding import Finding, Severity
 from webhook.model.rule import Rule
 from webhook.model.script import Remark
 from webhook.model.subject import Subject
-from webhook.script import Python, Script, program_findings
+from webhook.script import Call, Python, Script, program_findings
 from webhook.script.values import is_true, said
 
 ID = "unused-resume-argument"
@@ -42,7 +42,7 @@ def look(script: Script) -> Iterator[Remark]:
 
 def _in_text(python: Python) -> Iterator[Remark]:
     trains = train_calls(python)
-    if not trains or any(call.open_ended or call.node.args or call.argument(_NAME) for call in trains):
+    if not trains or any(call.open_ended or _is_told(python, call) for call in trains):
         return
     for call in arguments_calls(python):
         node = call.argument(_NAME)
@@ -65,6 +65,12 @@ def _in_text(python: Python) -> Iterator[Remark]:
             fix,
             subject=_NAME,
         )
+
+
+def _is_told(python: Python, call: Call) -> bool:
+    """Whether a train() is told to resume; what is known to be None is not."""
+    node = call.argument(_NAME, 0)
+    return node is not None and python.value(node, call.around) is not None
 
 
 def check(subject: Subject) -> Iterator[Finding]:

@@ -521,12 +521,25 @@ def _on_while(source: Source, node: ast.While, around: Around | None) -> Below:
 
 def _on_if(source: Source, node: ast.If, around: Around | None) -> Below:
     source.statements.append((node, around))
+    if _is_main(node.test):
+        # A program that is started is always __main__: no condition at all.
+        return [(one, around) for one in (*node.body, *node.orelse)]
     yes = Around("if", node, around, node.test)
     below: Below = [(node.test, around), *((one, yes) for one in node.body)]
     if node.orelse:
         no = Around("if", node, around, node.test, branch=False)
         below += [(one, no) for one in node.orelse]
     return below
+
+
+def _is_main(test: ast.expr) -> bool:
+    """``__name__ == "__main__"``."""
+    return (
+        isinstance(test, ast.Compare)
+        and isinstance(test.left, ast.Name)
+        and test.left.id == "__name__"
+        and isinstance(test.ops[0], ast.Eq)
+    )
 
 
 def _on_if_expression(source: Source, node: ast.IfExp, around: Around | None) -> Below:
