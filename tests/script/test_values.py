@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.script.reading import python
-from webhook.script.values import UNKNOWN, Text, Unknown, Value, is_known, join_path, kinds
+from webhook.script.values import UNKNOWN, Text, Unknown, Value, as_number, is_known, join_path, kinds
 
 ENV = {"CKPT_DIR": "/mnt/ckpt/run", "N": "50"}
 
@@ -98,3 +98,23 @@ def test_paths() -> None:
     step = Unknown("loop", "step")
     assert join_path(("/a", step, "b")) == Text(("/a/", step, "/b"))
     assert join_path((UNKNOWN, "b")) == Text((UNKNOWN, "/b"))
+
+
+@pytest.mark.parametrize(
+    ("value", "number"),
+    [
+        (3, 3.0),
+        ("1_000", 1000.0),
+        (10**400, None),
+        (-(10**400), None),
+        ("9" * 31, None),
+        (float("nan"), None),
+        ("nan", None),
+        ("inf", None),
+        ("x", None),
+        (True, None),
+        (None, None),
+    ],
+)
+def test_numbers(value: Value, number: float | None) -> None:
+    assert as_number(value) == number

@@ -38,7 +38,7 @@ def parse_release(text: str) -> Release:
     """``2.3``, ``2.3.0`` or ``v2.3.0`` -> Release. Raises ValueError, which names the known releases."""
     number = text.strip().removeprefix("v")
     parts = number.split(".")
-    if 2 <= len(parts) <= 3 and all(part.isdigit() for part in parts):
+    if 2 <= len(parts) <= 3 and all(part.isdecimal() for part in parts):
         for release in Release:
             if release.value == ".".join(parts[:2]):
                 return release

@@ -134,12 +134,14 @@ def _padded(python: Python, node: ast.expr, around: Around | None, call: Call) -
                 left = python.value(part.left, where)
                 if isinstance(left, str) and is_known(left):
                     at = left.find("%0")
-                    digits = "".join(letter for letter in left[at + 2 : at + 5] if letter.isdigit()) if at >= 0 else ""
+                    digits = (
+                        "".join(letter for letter in left[at + 2 : at + 5] if letter.isdecimal()) if at >= 0 else ""
+                    )
                     widths.append(int(digits) if digits else 0)
             elif isinstance(part, ast.Call) and isinstance(part.func, ast.Attribute) and part.func.attr == "format":
                 base = python.value(part.func.value, where)
                 at = base.find(":0") if isinstance(base, str) else -1
-                digits = "".join(letter for letter in base[at + 2 : at + 5] if letter.isdigit()) if at >= 0 else ""
+                digits = "".join(letter for letter in base[at + 2 : at + 5] if letter.isdecimal()) if at >= 0 else ""
                 widths.append(int(digits) if digits else 0)
     # A number that is built in a way not followed may be padded there.
     return min(widths) >= 4 if widths else not _plain(python, node, around)
@@ -158,7 +160,7 @@ def _plain(python: Python, node: ast.expr, around: Around | None) -> bool:
 
 def _width(spec: str) -> int:
     digits = spec.rstrip("dn")
-    return int(digits[1:]) if digits[:1] == "0" and digits[1:].isdigit() else 0
+    return int(digits[1:]) if digits[:1] == "0" and digits[1:].isdecimal() and len(digits) < 10 else 0
 
 
 def _reaches(python: Python, node: ast.expr, around: Around | None) -> float:

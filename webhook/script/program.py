@@ -72,7 +72,7 @@ class Invocation(Struct):
             found = self.launcher_flags.get(name)
             if found is not None:
                 value = found.value
-                if isinstance(value, str) and value.isdigit():
+                if isinstance(value, str) and value.isdecimal() and len(value) < 10:
                     return int(value)
                 return value if isinstance(value, int) and not isinstance(value, bool) else None
         return None

@@ -990,7 +990,7 @@ class Python:
             name, _, spec = field.partition(":")
             parts.append(before)
             found = next(given, None) if name == "" else named.get(name)
-            if found is None and name.isdigit() and int(name) < len(node.args):
+            if found is None and name.isdecimal() and len(name) < 4 and int(name) < len(node.args):
                 found = node.args[int(name)]
             value = self._value(found, around, depth) if found is not None else UNKNOWN
             parts.append(UNKNOWN if spec and is_known(value) else value)

@@ -368,7 +368,7 @@ class _Reader:
             if "<" in signs:
                 if isinstance(value, str) and value.startswith(MARK):
                     number = value[len(MARK) :]
-                    if number.isdigit() and int(number) < len(self.documents):
+                    if number.isdecimal() and len(number) < 10 and int(number) < len(self.documents):
                         document = self.documents[int(number)]
                         command.document = Document(self.expand(document), document.line, document.quoted)
                 else:
@@ -564,7 +564,7 @@ class _Reader:
         """``$(cat <<EOF ... )`` is the document; of other commands' output nothing is known."""
         if raw.startswith("$(cat ") and MARK in raw:
             number = raw.partition(MARK)[2].split()[0].rstrip(")")
-            if number.isdigit() and int(number) < len(self.documents):
+            if number.isdecimal() and len(number) < 10 and int(number) < len(self.documents):
                 document = self.documents[int(number)]
                 return Held(self.expand(document), document.line)
         return _run(raw)

@@ -155,17 +155,18 @@ def is_true(value: Value) -> bool | None:
 
 
 def as_number(value: Value) -> float | None:
-    """A number, also one that is written as a text; None for anything else."""
-    if isinstance(value, bool):
+    """A number, also one that is written as a text; None for anything else, and for what no program counts to."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
-    if isinstance(value, int | float):
-        return float(value)
-    if isinstance(value, str) and len(value) < 32:
-        try:
-            return float(value.replace("_", ""))
-        except ValueError:
+    if isinstance(value, str):
+        if len(value) >= 32:
             return None
-    return None
+        value = value.replace("_", "")
+    try:
+        number = float(value)
+    except (ValueError, OverflowError):
+        return None
+    return number if -1e18 < number < 1e18 else None
 
 
 def shown(text: str) -> str:
