@@ -16,7 +16,7 @@ import time
 out = os.environ["CKPT_DIR"]
 pace = float(os.environ.get("SECONDS_PER_STEP", "0.2"))
 every = int(os.environ.get("SAVE_EVERY", "10"))
-crashes = [int(step) for step in os.environ.get("CRASH_AT", "").split(",") if step]
+crash_from = int(os.environ.get("CRASH_FROM", "0")) or float("inf")
 crash_if_fresh = int(os.environ.get("CRASH_IF_FRESH_AT", "0"))
 stopping = False
 
@@ -66,7 +66,7 @@ while True:
     if stopping:
         print(f"[checkpoint] flushed step {step}", flush=True)
         sys.exit(143)
-    if step in crashes or (not found and step == crash_if_fresh):
+    if step >= crash_from or (not found and step == crash_if_fresh):
         print(f"crash at step {step}", flush=True)
         sys.exit(1)
 """
