@@ -3,7 +3,9 @@
 #   docker build --build-arg VERSION=$(git describe --tags) --build-arg REVISION=$(git rev-parse HEAD) \
 #     --build-arg SOURCE_DATE_EPOCH=$(git log -1 --format=%ct) .
 #
-# The base is named by an argument: releases give it with its digest (BASE=docker.io/library/python:3.12-slim@sha256:...).
+# The base is named by an argument: releases give it with its digest (BASE=docker.io/library/python:3.12-slim@sha256:...,
+# by docker buildx imagetools inspect python:3.12-slim). None is written here: it would be that of one day and one
+# registry, and a build behind a mirror, or without a registry as in the tests, could not have it.
 # Nothing of it but Python and the libraries that Python asks for is in the result: no shell, no package manager.
 # There is no HEALTHCHECK: Kubernetes asks /healthz and /readyz.
 ARG BASE=docker.io/library/python:3.12-slim
