@@ -10,11 +10,11 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 from webhook.defaults import default
-from webhook.effective import build_trainer_pods, environment_of, find_checkpoints, launches_of
+from webhook.effective import Built, build, judge_checkpoints, launches_of
 from webhook.model.cluster import ClusterView, Gap, Runtime
 from webhook.model.finding import Finding, Judged, Origin, Severity
 from webhook.model.names import KINDS, MODE, MULTIKUEUE, REQUIRE
-from webhook.model.pod import Checkpoint, EffectiveJob, EffectiveSet, Raw, Storage
+from webhook.model.pod import Checkpoint, EffectiveJob, Raw, Storage
 from webhook.model.policy import Policy
 from webhook.model.release import Release, infer_release
 from webhook.model.request import MalformedObject, Request
@@ -44,6 +44,7 @@ _CHECKS: Final = tuple((order, rule, rule.check) for order, rule in enumerate(RU
 _RUNTIME_CHECKS: Final = tuple(entry for entry in _CHECKS if entry[1].on_runtime is not None)
 _ABOUT_PROGRAMS: Final = frozenset(rule.id for rule in RULES if rule.reads_program)
 _ON_RUNTIME_PROGRAMS: Final = frozenset(entry[1].id for entry in _RUNTIME_CHECKS if entry[1].reads_program)
+_NONE: Final[frozenset[str]] = frozenset()
 _SETTING: Final = {"deny": Severity.DENY, "warn": Severity.WARN, "audit": Severity.AUDIT}
 
 
@@ -85,6 +86,7 @@ def review_object(request: Request, cluster: ClusterView, policy: Policy, releas
     served = _release(request, cluster, release)
     broken: list[str] = []
     judged: list[tuple[int, int, Judged]] = []
+    spoke: set[int] = set()
     subject: Subject | None = None
     try:
         subject = build_subject(request, cluster, policy, served)
@@ -93,15 +95,16 @@ def review_object(request: Request, cluster: ClusterView, policy: Policy, releas
         judged.append((1, -1, _in_mode(_broken(request, "effective", error), mode)))
     if subject is not None:
         try:
-            asked = _asked(subject.is_trainjob, signs_of(subject), _about_programs(subject))
+            asked = _asked(subject.is_trainjob, signs_of(subject), _about_programs(subject), _silent(subject))
         except Exception as error:
-            asked = _asked(subject.is_trainjob, ~0, frozenset())
+            asked = _asked(subject.is_trainjob, ~0, _NONE, _NONE)
             broken.append("script")
             judged.append((1, -1, _in_mode(_broken(request, "script", error), mode)))
         for entry in asked:
             try:
                 for finding in entry[2](subject):
                     order, rule, _ = entry
+                    spoke.add(order)
                     severity = _severity(rule, finding, subject, mode)
                     if severity is not None:
                         judged.append((_WEIGHT[severity], order, _judge(rule, finding, severity)))
@@ -109,6 +112,8 @@ def review_object(request: Request, cluster: ClusterView, policy: Policy, releas
                 order, rule, _ = entry
                 broken.append(rule.id)
                 judged.append((1, order, _in_mode(_broken(request, rule.id, error), mode)))
+        if not broken:
+            _keep_silent(subject, asked, spoke)
     if len(judged) > 1:
         judged.sort(key=_position)
     findings = tuple(entry[2] for entry in judged)
@@ -151,14 +156,28 @@ def _about_programs(subject: Subject) -> frozenset[str]:
 
 
 @lru_cache(maxsize=512)
-def _asked(trainjob: bool, signs: int, about_programs: frozenset[str]) -> tuple[Check, ...]:
-    """The rules to ask, in order: those whose sign is there, and of those that read programs the ones named."""
+def _asked(trainjob: bool, signs: int, about_programs: frozenset[str], silent: frozenset[str]) -> tuple[Check, ...]:
+    """The rules to ask, in order: those whose sign is there, of those that read programs the ones named, no silent."""
     return tuple(
         entry
         for entry in (_CHECKS if trainjob else _RUNTIME_CHECKS)
         if (not entry[1].when or entry[1].when & signs)
         and (not entry[1].reads_program or entry[1].id in about_programs)
+        and entry[1].id not in silent
     )
+
+
+def _silent(subject: Subject) -> frozenset[str]:
+    """The rules that look at the pods alone and had nothing to say of these before; see ``Rule.reads_pods_only``."""
+    return subject.kept.get("silent", _NONE)  # type: ignore[no-any-return]
+
+
+def _keep_silent(subject: Subject, asked: tuple[Check, ...], spoke: set[int]) -> None:
+    """Remember which of them were silent. The first time counts: a later one has asked no more of them."""
+    if "silent" not in subject.kept:
+        subject.kept["silent"] = frozenset(
+            rule.id for order, rule, _ in asked if rule.reads_pods_only and order not in spoke
+        )
 
 
 def build_subject(
@@ -182,10 +201,11 @@ def build_subject(
         )
     else:
         runtime = Runtime(request.kind, request.namespace, request.name, obj, {})
-    effective: EffectiveSet | None = None
+    built: Built | None = None
     checkpoints: tuple[Checkpoint, ...] = ()
     if isinstance(runtime, Runtime):
-        effective = build_trainer_pods(trainjob, runtime, release)
+        built = build(trainjob, runtime, release)
+        effective, environment = built.effective, built.environment
         template = effective.template if effective.jobset_spec.get("volumeClaimPolicies") else None
         # A ClusterTrainingRuntime alone has no namespace to look claims up in.
         run = "" if trainjob is None else effective.trainjob or ""
@@ -197,47 +217,35 @@ def build_subject(
             made = template(str(mount.get("name"))) if template is not None and mount is not None else None
             return classify(volume, mount, made, request.namespace, cluster, policy, claims_elsewhere, run)
 
-        environment = environment_of(effective)
-
         def written_by(job: EffectiveJob, container: Raw) -> tuple[Written, Origin] | None:
             return find_directory(job, container, environment, _directory_of)
 
-        checkpoints = find_checkpoints(effective, policy.directory.variables, classify_here, written_by)
-
-    found: list[tuple[Program, ...]] = []
+        checkpoints = judge_checkpoints(built.checkpoints(policy.directory.variables, written_by), classify_here)
 
     def programs() -> tuple[Program, ...]:
-        if not found:
-            known: tuple[Program, ...] = ()
-            if effective is not None:
-                launch_of = launches_of(effective, checkpoints, policy, _annotations(obj, runtime))
-                known = find_programs(effective, environment_of(effective), launch_of)
-            found.append(known)
-        return found[0]
+        return () if built is None else _programs(built, checkpoints, policy, _annotations(obj, runtime))
 
-    built: list[Subject] = []
+    before: list[Subject] = []
 
     def old() -> Subject | None:
         if request.operation != "UPDATE" or request.old is None:
             return None
-        if built:
-            return built[0]
-        before = Request(
-            "CREATE",
-            request.kind,
-            request.namespace,
-            request.name,
-            request.old,
-            None,
-            request.user,
-            request.groups,
-            request.dry_run,
-            request.uid,
-        )
-        # The old object is judged by the runtime of the new one, which cannot refer to another.
-        same = runtime if trainjob is not None else None
-        built.append(build_subject(before, cluster, policy, release, same))
-        return built[0]
+        if not before:
+            then = Request(
+                "CREATE",
+                request.kind,
+                request.namespace,
+                request.name,
+                request.old,
+                None,
+                request.user,
+                request.groups,
+                request.dry_run,
+                request.uid,
+            )
+            # The old object is judged by the runtime of the new one, which cannot refer to another.
+            before.append(build_subject(then, cluster, policy, release, runtime if trainjob is not None else None))
+        return before[0]
 
     return Subject(
         request,
@@ -245,13 +253,26 @@ def build_subject(
         policy,
         cluster,
         runtime,
-        effective,
+        None if built is None else built.effective,
         checkpoints,
         _required(request, cluster),
         elsewhere,
         old,
         programs,
+        {},
+        {} if built is None else built.known,
     )
+
+
+def _programs(
+    built: Built, checkpoints: tuple[Checkpoint, ...], policy: Policy, annotations: tuple[Mapping[str, Any], ...]
+) -> tuple[Program, ...]:
+    launches = launches_of(built.effective, checkpoints, policy, annotations)
+    key = ("programs", policy.directory.variables, launches.told)
+    found: tuple[Program, ...] | None = built.known.get(key)
+    if found is None:
+        found = built.known[key] = find_programs(built.effective, built.environment, launches)
+    return found
 
 
 def _annotations(obj: Raw, runtime: Runtime | Gap) -> tuple[Mapping[str, Any], ...]:

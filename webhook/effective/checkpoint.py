@@ -15,8 +15,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from msgspec.structs import replace
+
 from webhook.effective.expansion import Value, evaluate, expand, references
 from webhook.effective.flags import find_flag
+from webhook.effective.launch import EnvironmentOf, environment_of
 from webhook.model.finding import Origin
 from webhook.model.path import components
 from webhook.model.pod import (
@@ -35,6 +38,8 @@ Classify = Callable[[EffectiveJob, Raw, Raw | None, Raw | None], Storage]
 WrittenBy = Callable[[EffectiveJob, Raw], tuple[Written, Origin] | None]
 """(job, container) -> the directory that the container's program writes to, and where the user wrote that."""
 
+UNJUDGED: Final = Storage(StorageKind.UNKNOWN, "nobody has asked yet")
+"""Stands for the storage of a directory that is known, until somebody asks what it is worth."""
 _NONE: Final = Storage(StorageKind.NONE, "no checkpoint directory is declared")
 _UNRESOLVED: Final = Storage(StorageKind.UNKNOWN, "the checkpoint directory is not known before the pod runs")
 _ADDRESS: Final = Storage(StorageKind.UNKNOWN, "the checkpoint directory is an address, not a directory of the pod")
@@ -49,19 +54,44 @@ _UNEXPANDED: Final = DirectoryStatus.UNEXPANDED
 def find_checkpoints(
     effective: EffectiveSet, variables: Sequence[str], classify: Classify, written_by: WrittenBy | None = None
 ) -> tuple[Checkpoint, ...]:
+    """The checkpoint directory of every training container with what lies under it; see ``locate_checkpoints``."""
+    return judge_checkpoints(locate_checkpoints(effective, variables, written_by), classify)
+
+
+def judge_checkpoints(located: tuple[Checkpoint, ...], classify: Classify) -> tuple[Checkpoint, ...]:
+    """The same with the storage under each directory that is known, for which ``classify`` is asked once."""
+    return tuple(
+        [
+            replace(
+                checkpoint, storage=classify(checkpoint.job, checkpoint.container, checkpoint.mount, checkpoint.volume)
+            )
+            if checkpoint.storage is UNJUDGED
+            else checkpoint
+            for checkpoint in located
+        ]
+    )
+
+
+def locate_checkpoints(
+    effective: EffectiveSet,
+    variables: Sequence[str],
+    written_by: WrittenBy | None = None,
+    environment: EnvironmentOf | None = None,
+) -> tuple[Checkpoint, ...]:
     """The checkpoint directory of every training container, sidecars that mount it after it.
 
     ``variables`` are the names that declare one, first match wins. A volume that JobSet makes from a claim template has
-    a mount and no volume. ``classify`` is asked once for each directory that is known. ``written_by`` reads the program
-    where neither a variable nor a flag says anything.
+    a mount and no volume. What lies under a directory that is known is ``UNJUDGED``. ``written_by`` reads the program
+    where neither a variable nor a flag says anything. ``environment`` has the variables, where others share them.
     """
+    environment = environment or environment_of(effective)
     found: list[Checkpoint] = []
     declares: Checkpoint | None = None
     silent = False
     for job in effective.jobs:
         if job.trains:
             for container in job.training_containers():
-                checkpoint = _checkpoint(effective, job, container, variables, classify, written_by)
+                checkpoint = _checkpoint(effective, job, container, variables, written_by, environment)
                 found.append(checkpoint)
                 if checkpoint.status is DirectoryStatus.NONE:
                     silent = True
@@ -69,14 +99,12 @@ def find_checkpoints(
                     declares = checkpoint
     if silent and declares is not None:
         found = [
-            _elsewhere(declares, checkpoint, effective, classify)
-            if checkpoint.status is DirectoryStatus.NONE
-            else checkpoint
+            _elsewhere(declares, checkpoint, effective) if checkpoint.status is DirectoryStatus.NONE else checkpoint
             for checkpoint in found
         ]
     for checkpoint in tuple(found):
         if checkpoint.directory is not None and checkpoint.job.pod.get("initContainers"):
-            found.extend(_sidecars(checkpoint, effective, classify))
+            found.extend(_sidecars(checkpoint, effective))
     return tuple(found)
 
 
@@ -85,8 +113,8 @@ def _checkpoint(
     job: EffectiveJob,
     container: Raw,
     variables: Sequence[str],
-    classify: Classify,
     written_by: WrittenBy | None,
+    environment: EnvironmentOf,
 ) -> Checkpoint:
     env = container.get("env") or ()
     declared: Raw | None = None
@@ -97,12 +125,9 @@ def _checkpoint(
         if declared is not None:
             break
     if declared is None:
-        return _inferred(effective, job, container, variables, classify, written_by)
+        return _inferred(effective, job, container, variables, written_by)
     written = declared.get("value")
-    if written and "$" not in written:
-        value = Value(written)
-    else:
-        value = evaluate(env, effective, job, bool(container.get("envFrom")), (name,))[name]
+    value = Value(written) if written and "$" not in written else environment(job, container)[name]
     status = _UNEXPANDED if value.missing else _DECLARED
     if value.unknown:
         return Checkpoint(
@@ -127,7 +152,7 @@ def _checkpoint(
         job,
         container,
         status,
-        classify(job, container, mount, volume),
+        UNJUDGED,
         directory,
         written,
         name,
@@ -146,7 +171,6 @@ def _inferred(
     job: EffectiveJob,
     container: Raw,
     variables: Sequence[str],
-    classify: Classify,
     written_by: WrittenBy | None,
 ) -> Checkpoint:
     """The directory that a flag or the program names.
@@ -164,12 +188,12 @@ def _inferred(
         if value.unknown or value.missing or "://" in value.text:
             continue
         origin = _word_origin(job, container, field, words[flag.index])
-        return _named(effective, job, container, flag.value, value, flag.name, origin, classify)
+        return _named(effective, job, container, flag.value, value, flag.name, origin)
     told = None if written_by is None else written_by(job, container)
     if told is not None:
         written, origin = told
         value = Value(written.directory)
-        return _named(effective, job, container, written.directory, value, written.name, origin, classify)
+        return _named(effective, job, container, written.directory, value, written.name, origin)
     for source in container.get("envFrom") or ():
         prefix = source.get("prefix") or ""
         for name in variables:
@@ -192,7 +216,6 @@ def _named(
     value: Value,
     name: str,
     origin: Origin,
-    classify: Classify,
 ) -> Checkpoint:
     """An inferred directory: what it amounts to is a warning at most."""
     directory = absolute(value.text, container)
@@ -203,12 +226,11 @@ def _named(
     per_pod, sub_path = value.per_pod, None
     if mount is not None and mount.get("subPathExpr"):
         per_pod, sub_path = _with_sub_path(per_pod, mount, effective, job, container)
-    storage = classify(job, container, mount, volume)
     return Checkpoint(
         job,
         container,
         _INFERRED,
-        storage,
+        UNJUDGED,
         directory,
         written,
         None,
@@ -222,13 +244,13 @@ def _named(
     )
 
 
-def _elsewhere(declares: Checkpoint, silent: Checkpoint, effective: EffectiveSet, classify: Classify) -> Checkpoint:
+def _elsewhere(declares: Checkpoint, silent: Checkpoint, effective: EffectiveSet) -> Checkpoint:
     """The directory of another training container, looked for in one that declares none."""
     job, container = silent.job, silent.container
     directory = declares.directory or ""
     if "://" in directory:
         return silent
-    return _looked_for(declares, job, container, mount_under(container, directory), effective, classify)
+    return _looked_for(declares, job, container, mount_under(container, directory), effective)
 
 
 def _looked_for(
@@ -237,7 +259,6 @@ def _looked_for(
     container: Raw,
     mount: Raw | None,
     effective: EffectiveSet,
-    classify: Classify,
 ) -> Checkpoint:
     """A directory that another container declares, in this container."""
     volume = None if mount is None else job.volume(mount.get("name") or "")
@@ -248,7 +269,7 @@ def _looked_for(
         job,
         container,
         declares.status,
-        classify(job, container, mount, volume),
+        UNJUDGED,
         declares.directory,
         declares.written,
         declares.variable,
@@ -262,7 +283,7 @@ def _looked_for(
     )
 
 
-def _sidecars(checkpoint: Checkpoint, effective: EffectiveSet, classify: Classify) -> list[Checkpoint]:
+def _sidecars(checkpoint: Checkpoint, effective: EffectiveSet) -> list[Checkpoint]:
     found: list[Checkpoint] = []
     job = checkpoint.job
     directory = checkpoint.directory or ""
@@ -276,7 +297,7 @@ def _sidecars(checkpoint: Checkpoint, effective: EffectiveSet, classify: Classif
             continue
         if own is not None and mount.get("name") == own.get("name"):
             continue
-        found.append(_looked_for(checkpoint, job, sidecar, mount, effective, classify))
+        found.append(_looked_for(checkpoint, job, sidecar, mount, effective))
     return found
 
 

@@ -21,6 +21,10 @@ _INFERRED: Final = DirectoryStatus.INFERRED
 _GPUS: Final = ("nvidia.com/gpu", "amd.com/gpu", "huawei.com/Ascend910")
 
 
+EnvironmentOf = Callable[[EffectiveJob, Raw], Mapping[str, Value]]
+"""(job, container) -> the container's variables with ``$(VAR)`` put in; KeyError where one is not set."""
+
+
 class Environment(dict[str, Value]):
     """A container's variables with ``$(VAR)`` put in, worked out when they are asked for; KeyError where not set."""
 
@@ -40,20 +44,67 @@ class Environment(dict[str, Value]):
         return known[name]
 
 
-def environment_of(effective: EffectiveSet) -> Callable[[EffectiveJob, Raw], Mapping[str, Any]]:
-    """A container's variables with ``$(VAR)`` put in."""
+def environment_of(effective: EffectiveSet) -> EnvironmentOf:
+    """A container's variables with ``$(VAR)`` put in, each worked out once."""
+    known: dict[int, Environment] = {}
 
-    def environment(job: EffectiveJob, container: Raw) -> Mapping[str, Any]:
-        return Environment(effective, job, container)
+    def environment(job: EffectiveJob, container: Raw) -> Mapping[str, Value]:
+        found = known.get(id(container))
+        if found is None:
+            found = known[id(container)] = Environment(effective, job, container)
+        return found
 
     return environment
 
 
+class Launches:
+    """``launches(job, container)``: how each container's program is started.
+
+    ``told`` is all that it depends on besides the pods: annotations and policy.
+    """
+
+    __slots__ = ("_directories", "_pods", "told")
+
+    def __init__(
+        self, pods: int, directories: tuple[str, ...], told: tuple[float | None, int | None, int | None]
+    ) -> None:
+        self._pods = pods
+        self._directories = directories
+        self.told = told
+
+    def __call__(self, job: EffectiveJob, container: Raw) -> Launch:
+        processes: int | None = None
+        fast: tuple[str, ...] = ()
+        for variable in container.get("env") or ():
+            if (name := variable.get("name")) not in _READ:
+                continue
+            value = str(variable.get("value") or "")
+            if name == _PROCESSES:
+                processes = int(value) if value.isdigit() and len(value) < 6 else _gpus(container)
+            elif value:
+                fast = (value.rstrip("/"),)
+        seconds, params, lost = self.told
+        return Launch(
+            self._pods,
+            processes,
+            self._directories,
+            fast,
+            tuple([mount.get("mountPath") or "" for mount in container.get("volumeMounts") or ()]),
+            container.get("workingDir") or "",
+            job.pod.get("terminationGracePeriodSeconds", 30),
+            seconds,
+            params,
+            lost,
+            bool(job.pod.get("shareProcessNamespace")),
+            not container.get("command"),
+            job.spec.get("completionMode") == "Indexed",
+        )
+
+
 def launches_of(
     effective: EffectiveSet, checkpoints: Sequence[Checkpoint], policy: Policy, annotations: Sequence[Mapping[str, Any]]
-) -> Callable[[EffectiveJob, Raw], Launch]:
+) -> Launches:
     """The launch of each container. ``annotations`` are those of the object, then of its runtime."""
-    pods = effective.training_pods
     directories: tuple[str, ...] = ()
     for checkpoint in checkpoints:
         directory = checkpoint.directory
@@ -67,43 +118,15 @@ def launches_of(
             seconds = None if billionths is None else billionths / BILLION
         if params is None and (text := given.get(MODEL_PARAMS)):
             params = parse_count(text)
-    lost = _seconds(policy.limits.lost_work)
-
-    def launch(job: EffectiveJob, container: Raw) -> Launch:
-        processes: int | None = None
-        fast: tuple[str, ...] = ()
-        for variable in container.get("env") or ():
-            if (name := variable.get("name")) not in _READ:
-                continue
-            value = str(variable.get("value") or "")
-            if name == _PROCESSES:
-                processes = int(value) if value.isdigit() and len(value) < 6 else _gpus(container)
-            elif value:
-                fast = (value.rstrip("/"),)
-        return Launch(
-            pods,
-            processes,
-            directories,
-            fast,
-            tuple([mount.get("mountPath") or "" for mount in container.get("volumeMounts") or ()]),
-            container.get("workingDir") or "",
-            job.pod.get("terminationGracePeriodSeconds", 30),
-            seconds,
-            params,
-            lost,
-            bool(job.pod.get("shareProcessNamespace")),
-            not container.get("command"),
-            job.spec.get("completionMode") == "Indexed",
-        )
-
-    return launch
+    told = (seconds, params, _seconds(policy.limits.lost_work))
+    return Launches(effective.training_pods, directories, told)
 
 
 def _gpus(container: Raw) -> int | None:
     limits = (container.get("resources") or EMPTY).get("limits") or EMPTY
     for name in _GPUS:
         text = str(limits.get(name) or "")
-        if text.isdigit() and len(text) < 6:
+        if text.isdecimal() and len(text) < 6:
             return int(text)
     return None
 
@@ -112,4 +135,4 @@ def _gpus(container: Raw) -> int | None:
 def _seconds(text: str) -> int | None:
     """``30m``, ``2h``, ``90s``."""
     unit = {"s": 1, "m": 60, "h": 3600}.get(text[-1:])
-    return int(text[:-1]) * unit if unit is not None and text[:-1].isdigit() else None
+    return int(text[:-1]) * unit if unit is not None and text[:-1].isdecimal() and len(text) < 20 else None

@@ -25,11 +25,12 @@ def uses(script: Script) -> Iterator[Use]:
     for python in script.pythons:
         if "orbax" in python.source.modules:
             managers = list(python.calls(*_MANAGERS))
-            if len(managers) == 1:
-                yield _use(script, python, managers[0])
+            for manager in managers:
+                yield _use(script, python, manager, alone=len(managers) == 1)
 
 
-def _use(script: Script, python: Python, manager: Call) -> Use:
+def _use(script: Script, python: Python, manager: Call, alone: bool) -> Use:
+    """``alone``: of several managers one may keep the best, and which options are whose is not told."""
     restores = next(python.methods("restore"), None)
     resume = Setting(
         "restore", UNKNOWN if restores is not None or may_load(script) else None, python.at(manager), False
@@ -38,7 +39,9 @@ def _use(script: Script, python: Python, manager: Call) -> Use:
     keep = Setting("max_to_keep", None, python.at(manager), given=False)
     every = Setting("save_interval_steps", 1, python.at(manager), given=False)
     given = manager.argument("options", 2) is not None
-    if len(options) == 1:
+    if not alone:
+        keep, every = turned(keep, UNKNOWN), turned(every, UNKNOWN)
+    elif len(options) == 1:
         keep = call_setting(python, options[0], "max_to_keep", None)
         every = call_setting(python, options[0], "save_interval_steps", 1)
         if any(options[0].argument(name) is not None for name in _POLICIES):

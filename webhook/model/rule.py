@@ -27,3 +27,6 @@ class Rule(Struct, frozen=True):
     reads_program: bool = False
     when: int = 0
     """The sign (``webhook.model.sign``) without which the rule has nothing to say; 0: it is always asked."""
+    reads_pods_only: bool = False
+    """It looks at nothing but the spec, the runtime, the release and the pods that come of them (not at the cluster,
+    the policy, the rest of the request): where it was silent on the same ones before, it is not asked again."""

@@ -87,13 +87,15 @@ class Program(Struct):
     """The program of one training container.
 
     ``remarks`` holds what each rule said, by its id; it is shared with later decisions on the same text, values and
-    launch. ``read`` gives the ``webhook.script.Script`` (parsed on the first call of a decision).
+    launch. ``read`` gives the ``webhook.script.Script`` (parsed on the first call of a decision). Where ``named`` is
+    set, both leave out what the run's directory is called; ``named`` gives the program with that name in it.
     """
 
     job: EffectiveJob
     container: Raw
     remarks: Remarks
     read: Callable[[], Any]
+    named: Callable[[], Program] | None = None
 
 
 Look = Callable[[Any], Iterable[Remark]]

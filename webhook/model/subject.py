@@ -39,6 +39,8 @@ class Subject(Struct, frozen=True):
     """The programs of the training containers whose command says anything; found on the first call."""
     memo: dict[str, Any] = {}
     """What one rule worked out and another can use; lives as long as this subject."""
+    kept: dict[Any, Any] = {}
+    """What follows from the spec, the runtime and the release alone: later decisions on the same find it."""
 
     @property
     def is_trainjob(self) -> bool:

@@ -94,4 +94,5 @@ RULE = Rule(
     why="Trainer refuses the TrainJob, and its message does not say where the variables belong",
     check=check,
     when=OVERRIDES,
+    reads_pods_only=True,
 )

@@ -129,4 +129,5 @@ RULE = Rule(
     why="the pods run the runtime's own program and variables, so the run that was asked for never writes a checkpoint",
     check=check,
     on_runtime=Severity.WARN,
+    reads_pods_only=True,
 )

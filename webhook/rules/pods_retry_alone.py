@@ -81,4 +81,5 @@ RULE = Rule(
     check=check,
     on_runtime=Severity.WARN,
     when=MANY_PODS,
+    reads_pods_only=True,
 )

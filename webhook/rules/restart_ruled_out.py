@@ -100,4 +100,5 @@ RULE = Rule(
     check=check,
     on_runtime=Severity.DENY,
     when=RESTARTS,
+    reads_pods_only=True,
 )

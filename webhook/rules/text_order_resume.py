@@ -35,6 +35,8 @@ from webhook.script.values import pieces, said
 
 ID = "text-order-resume"
 _WORDS: Final = ("checkpoint", "ckpt", "step", "epoch", "iter")
+_LEARNS: Final = frozenset(("backward", "fit", "learn", "train_batch", "step", "update"))
+_EVALUATES: Final = frozenset(("eval", "evaluate", "predict", "generate", "no_grad", "inference_mode"))
 _SUFFIXES: Final = (".pt", ".pth", ".ckpt")
 _DIGITS: Final = 'key=lambda p: int(re.findall(r"\\d+", os.path.basename(p))[-1])'
 
@@ -64,9 +66,16 @@ def _holds_steps(script: Script, python: Python, names: Listing) -> bool:
     if saves or any(word in marks for word in ("time", "date", "best")):
         return False
     # Nothing in sight writes such names: they are told by the pattern alone.
-    return any(
-        f"{word}{mark}*" in name or f"{word}*" in name for word in _WORDS for mark in ("-", "_", "=", "/")
-    ) or any(f"{word}{mark}" in names.marks for word in _WORDS for mark in ("-", "_"))
+    return not _only_evaluates(python) and (
+        any(f"{word}{mark}*" in name or f"{word}*" in name for word in _WORDS for mark in ("-", "_", "=", "/"))
+        or any(f"{word}{mark}" in names.marks for word in _WORDS for mark in ("-", "_"))
+    )
+
+
+def _only_evaluates(python: Python) -> bool:
+    """Whether the text looks like an evaluation of what was trained elsewhere: no restart hangs on what it takes."""
+    names = python.source.by_attr
+    return not names.keys().isdisjoint(_EVALUATES) and not any(name in _LEARNS or "train" in name for name in names)
 
 
 def _fits(pattern: str, name: str) -> bool:

@@ -62,7 +62,7 @@ def look(script: Script) -> Iterator[Remark]:
 def _of_uses(script: Script) -> Iterator[Remark]:
     for use in find_uses(script):
         setting = use.directory
-        if setting is None or not setting.given or use.saves is None or use.saves.value is False:
+        if setting is None or not setting.given or (use.saves is not None and use.saves.value is False):
             continue
         source = _fresh(script, setting.value)
         if source and (use.python is None or not _chosen_above(use.python, setting.value)):

@@ -24,6 +24,7 @@ Silent when: Trainer's webhook or a CRD refuses it first; another rule says it (
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 from webhook.effective.buildable import Refusal, find_refusals
 from webhook.model.cluster import Claim, Runtime
@@ -35,6 +36,8 @@ from webhook.model.release import Release
 from webhook.model.rule import Rule
 from webhook.model.subject import Subject
 
+_BUILDABLE: Final = "buildable"
+
 
 def check(subject: Subject) -> Iterator[Finding]:
     if subject.effective is None:
@@ -44,9 +47,13 @@ def check(subject: Subject) -> Iterator[Finding]:
         return override_yaml(subject.release, subject.spec, job, pod) if subject.is_trainjob else to_yaml(pod)
 
     prepared = subject.runtime.prepared if subject.is_trainjob and isinstance(subject.runtime, Runtime) else None
-    for refusal in find_refusals(subject.effective, paste, prepared):
-        if subject.is_trainjob or not refusal.mendable:
-            yield _finding(refusal)
+    if not subject.kept.get(_BUILDABLE):
+        buildable = True
+        for refusal in find_refusals(subject.effective, paste, prepared):
+            buildable = False
+            if subject.is_trainjob or not refusal.mendable:
+                yield _finding(refusal)
+        subject.kept[_BUILDABLE] = buildable
     if subject.is_trainjob and subject.effective.jobset_spec.get("volumeClaimPolicies"):
         yield from _taken_claims(subject)
 

@@ -121,4 +121,5 @@ RULE = Rule(
     why="Trainer adds it without an image, JobSet or the Job API refuses that in silence, and no pod ever comes",
     check=check,
     when=OVERRIDES,
+    reads_pods_only=True,
 )

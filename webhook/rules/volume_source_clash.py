@@ -89,4 +89,5 @@ RULE = Rule(
     why="the Job API refuses the pods after admission and the TrainJob shows nothing, so the run never starts",
     check=check,
     on_runtime=Severity.DENY,
+    reads_pods_only=True,
 )

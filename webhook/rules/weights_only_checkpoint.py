@@ -41,6 +41,8 @@ _FUNCTIONS: Final = (
     "torch.distributed.checkpoint.async_save",
     "save_pretrained",
 )
+_ARRAYS: Final = ("numpy.save", "numpy.savez")
+"""Where PyTorch trains, they hold curves and predictions."""
 
 
 def look(script: Script) -> Iterator[Remark]:
@@ -83,7 +85,9 @@ def _by_hand(script: Script, python: Python) -> Iterator[Remark]:
     if keeps_optimizer(python) or python.source.stars or not loop_learns(python) or "optim" not in python.source.code:
         return
     mine = [save for save in saves(script) if save.python is python]
-    looped = [save for save in mine if in_loop(python, save.call) and not _is_export(save)]
+    looped = [
+        save for save in mine if save.function not in _ARRAYS and in_loop(python, save.call) and not _is_export(save)
+    ]
     if not looped or not all(save.function in _FUNCTIONS and is_weights(save) for save in looped):
         return
     for save in looped:

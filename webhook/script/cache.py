@@ -10,11 +10,13 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from msgspec.structs import replace
+
+from webhook.model.bounded import Bounded
 from webhook.model.finding import Finding, Origin
 from webhook.model.pod import EffectiveJob, EffectiveSet, Raw
-from webhook.model.script import Launch, Look, Place, Program, Remarks, Written
+from webhook.model.script import Launch, Look, Place, Program, Remark, Remarks, Written
 from webhook.model.subject import Subject
-from webhook.script.bounded import Bounded
 from webhook.script.values import UNKNOWN, Text, Unknown, Value
 from webhook.script.words import INITS, LAUNCHERS, LONGEST, SHELLS, TOOLS, WRAPPERS
 
@@ -32,6 +34,10 @@ _SHORT: Final = 4096
 """Characters of all texts of a program that is its own key: hashlib is dear to import, and a string keeps its hash."""
 _DIRECTORIES: Final = Bounded(KEPT)
 """(digest, values) -> (the directory that the program writes to,)"""
+RUN: Final = "\ua66e"
+"""Stands for what the declared directory has below its mount: each run has its own, and the program reads the same."""
+_TELLING: Final = ("checkpoint", "ckpt", "step", "epoch", "iter", "tmp")
+"""Words that mean something to the rules wherever they stand: a directory with one of them is read as it is."""
 _MENTIONED: Final = Bounded(KEPT)
 """digest -> the names that the texts mention as variables"""
 
@@ -73,6 +79,23 @@ def _program(
 ) -> Program:
     digest, env = _known(job, container, command, args, environment)
     launch = launch_of(job, container)
+    common = _without_run(env, launch, command, args)
+    if common is None:
+        return _cached(job, container, command, args, digest, env, launch)
+    program = _cached(job, container, command, args, digest, *common)
+    program.named = lambda: _cached(job, container, command, args, digest, env, launch)
+    return program
+
+
+def _cached(
+    job: EffectiveJob,
+    container: Raw,
+    command: Sequence[Any],
+    args: Sequence[Any],
+    digest: Any,
+    env: dict[str, Value],
+    launch: Launch,
+) -> Program:
     key = (digest, tuple(env.items()), launch)
     remarks = _REMARKS.get(key)
     if remarks is None:
@@ -89,6 +112,79 @@ def _program(
         return script  # type: ignore[no-any-return]
 
     return Program(job, container, remarks, read)
+
+
+def _without_run(
+    env: dict[str, Value], launch: Launch, command: Sequence[Any], args: Sequence[Any]
+) -> tuple[dict[str, Value], Launch] | None:
+    """Variables and launch with ``RUN`` for the run's own part of its directory: the same for every run of a runtime.
+
+    None where nothing is the run's own, and where that part may also be written elsewhere: then it is no mere name.
+    """
+    own = _own_part(launch)
+    if not own:
+        return None
+    for items in (command, args):
+        for item in items:
+            if own in item and len(item) <= LONGEST:
+                return None
+    directories = _renamed(launch.directories, own)
+    fast = _renamed(launch.fast, own)
+    if directories is None or fast is None:
+        return None
+    common: dict[str, Value] = {}
+    for name, value in env.items():
+        if not isinstance(value, str):
+            if own in repr(value):
+                return None
+        elif own in value:
+            renamed = _renamed((value,), own)
+            if renamed is None:
+                return None
+            value = renamed[0]
+        common[name] = value
+    return common, replace(launch, directories=directories, fast=fast)
+
+
+def _own_part(launch: Launch) -> str:
+    """What the first declared directory has below the mount it lies on; empty where that is nothing or telling."""
+    if not launch.directories:
+        return ""
+    directory = launch.directories[0]
+    longest = 0
+    for mount in launch.mounts:
+        size = len(mount)
+        if size > longest and directory.startswith(mount) and directory[size : size + 1] == "/":
+            longest = size
+    if longest < 2:
+        return ""
+    own = directory[longest + 1 :]
+    low = own.lower()
+    for word in _TELLING:
+        if word in low:
+            return ""
+    for mount in launch.mounts:
+        if own in mount:
+            return ""
+    return own
+
+
+def _renamed(paths: tuple[str, ...], own: str) -> tuple[str, ...] | None:
+    """The paths with ``RUN`` where ``own`` is a whole part of one; None where it is more often there, or otherwise."""
+    if not paths:
+        return paths
+    out: list[str] = []
+    for path in paths:
+        if own in path:
+            before, _, after = path.partition(own)
+            if before[-1:] not in _PATH_ENDS or after[:1] not in _PATH_ENDS or own in after:
+                return None
+            path = before + RUN + after
+        out.append(path)
+    return tuple(out)
+
+
+_PATH_ENDS: Final = ("", "/")
 
 
 def find_directory(
@@ -203,10 +299,9 @@ def _around(text: str, unknown: Unknown) -> Value:
 def program_findings(subject: Subject, rule: str, look: Look) -> Iterator[Finding]:
     """What ``look`` says of each program, as findings at the line of the field that the user edits."""
     for program in subject.programs():
-        remarks = program.remarks.get(rule)
-        if remarks is None:
-            remarks = tuple(look(program.read()))
-            program.remarks[rule] = remarks
+        remarks = _remarks(program, rule, look)
+        if remarks and program.named is not None and any(map(_mentions_run, remarks)):
+            remarks = _remarks(program.named(), rule, look)
         for remark in remarks:
             name = str(program.container.get("name") or "")
             yield Finding(
@@ -219,6 +314,17 @@ def program_findings(subject: Subject, rule: str, look: Look) -> Iterator[Findin
                 subject=remark.subject,
                 why=remark.why or sys.modules[look.__module__].RULE.why,
             )
+
+
+def _remarks(program: Program, rule: str, look: Look) -> tuple[Remark, ...]:
+    remarks = program.remarks.get(rule)
+    if remarks is None:
+        remarks = program.remarks[rule] = tuple(look(program.read()))
+    return remarks
+
+
+def _mentions_run(remark: Remark) -> bool:
+    return RUN in remark.problem or RUN in remark.fix or RUN in remark.subject or RUN in (remark.why or "")
 
 
 def origin_of(job: EffectiveJob, container: Raw, place: Place) -> Origin:

@@ -31,6 +31,8 @@ _METHODS: Final[dict[str, tuple[int | None, tuple[str, ...]]]] = {
     "save_weights": (0, ("filepath",)),
     "save_lora": (0, ("save_directory",)),
 }
+_WIDE: Final = 99
+"""As wide as it need be. Epochs that nobody counts are taken to be less than a hundred."""
 
 
 class Save(Struct, frozen=True):
@@ -125,8 +127,8 @@ def _padded(python: Python, node: ast.expr, around: Around | None, call: Call) -
                 inner = python.value(part.value, where)
                 if isinstance(inner, Unknown) and inner.kind == "loop":
                     spec = python.value(part.format_spec, where) if part.format_spec is not None else ""
-                    width = _width(spec) if isinstance(spec, str) else 99
-                    widths.append(width if _reaches(python, part.value, where) >= 10 ** max(width, 1) else 99)
+                    width = _width(spec) if isinstance(spec, str) else _WIDE
+                    widths.append(_enough(width, _reaches(python, part.value, where), python.text(part.value)))
             elif isinstance(part, ast.Call) and isinstance(part.func, ast.Attribute) and part.func.attr == "zfill":
                 wide = as_number(python.value(part.args[0], where)) if part.args else None
                 return wide is None or wide >= 4
@@ -158,13 +160,25 @@ def _plain(python: Python, node: ast.expr, around: Around | None) -> bool:
     return True
 
 
+def _enough(width: int, most: float, name: str) -> int:
+    """``_WIDE`` where every number fits, 0 where one does not; the width itself where it is not known how many come."""
+    if most < 10 ** max(width, 1):
+        return _WIDE
+    if most < float("inf"):
+        return 0
+    return _WIDE if width > 1 and "ep" in name.lower() and "step" not in name.lower() else width
+
+
 def _width(spec: str) -> int:
     digits = spec.rstrip("dn")
     return int(digits[1:]) if digits[:1] == "0" and digits[1:].isdecimal() and len(digits) < 10 else 0
 
 
 def _reaches(python: Python, node: ast.expr, around: Around | None) -> float:
-    """The largest value that a loop's variable takes, where ``range`` says it; else infinite."""
+    """The largest value of a loop's variable, where ``range`` says it; else infinite. ``epoch + 1`` is one more."""
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+        more = as_number(python.value(node.right, around))
+        return float("inf") if more is None else _reaches(python, node.left, around) + more
     if isinstance(node, ast.Name):
         for binding in python.bindings(node, around):
             if binding.how == "for":
@@ -176,7 +190,7 @@ def _reaches(python: Python, node: ast.expr, around: Around | None) -> float:
                     and iterated.func.id in ("range", "trange")
                     and iterated.args
                 ):
-                    last = as_number(python.value(iterated.args[min(1, len(iterated.args) - 1)], binding.around.outer))
-                    if last is not None:
-                        return last
+                    end = as_number(python.value(iterated.args[min(1, len(iterated.args) - 1)], binding.around.outer))
+                    if end is not None:
+                        return end - 1
     return float("inf")

@@ -68,7 +68,7 @@ class Invocation(Struct):
     @property
     def processes(self) -> int | None:
         """Processes in this pod as the launcher's flags say; None where they do not."""
-        for name in ("nproc_per_node", "num_processes", "num_gpus", "np", "n"):
+        for name in ("nproc_per_node", "num_processes", "num_gpus", "local_worker_num", "np", "n"):
             found = self.launcher_flags.get(name)
             if found is not None:
                 value = found.value
@@ -232,8 +232,8 @@ class _Reader:
         elif (name == "accelerate" and list(words[1:2]) == ["launch"]) or name == "accelerate-launch":
             skip = 1 if name == "accelerate" else 0
             self._launch("accelerate", words[skip:], raws[skip:], places[skip:], env, command, depth, launchers)
-        elif name == "deepspeed":
-            self._launch("deepspeed", words, raws, places, env, command, depth, launchers)
+        elif name in ("deepspeed", "msrun"):
+            self._launch(name, words, raws, places, env, command, depth, launchers)
         elif name in ("mpirun", "mpiexec", "srun", "horovodrun"):
             self._spread(name, words, raws, places, env, command, depth, launchers)
         elif name.startswith("python") and (name[6:7] in ("", "3", "2")):

@@ -923,7 +923,7 @@ class Python:
                 return join((left, right))
             if isinstance(left, tuple) and isinstance(right, tuple):
                 return left + right
-        if operator is ast.Div and (isinstance(left, str | Text) or (isinstance(right, str) and right)):
+        if operator is ast.Div and (isinstance(left, str | Text) or (isinstance(right, str | Text) and right)):
             return join_path((left, right))
         if operator is ast.Mod and isinstance(left, str):
             return _percent(left, right)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from webhook.script.bounded import Bounded
+from webhook.model.bounded import Bounded
 from webhook.script.python import LONGEST, Source
 from webhook.script.shell import NotRead
 

@@ -11,7 +11,9 @@ WRAPPERS: Final = frozenset(
     ("exec", "nohup", "time", "env", "nice", "ionice", "stdbuf", "timeout", "numactl", "sudo", "command", "setsid")
 )
 INITS: Final = frozenset(("tini", "dumb-init", "catatonit", "tini-static", "s6-svscan", "supervisord"))
-LAUNCHERS: Final = frozenset(("torchrun", "accelerate", "deepspeed", "mpirun", "mpiexec", "srun", "horovodrun"))
+LAUNCHERS: Final = frozenset(
+    ("torchrun", "accelerate", "deepspeed", "mpirun", "mpiexec", "srun", "horovodrun", "msrun")
+)
 TOOLS: Final = frozenset(
     (
         "llamafactory-cli",

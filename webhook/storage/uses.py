@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from webhook.model.cluster import Claim, Gap
 from webhook.model.finding import Origin, Severity
-from webhook.model.pod import EMPTY, Checkpoint, DirectoryStatus, EffectiveJob, Raw, Storage, StorageKind
+from webhook.model.pod import EMPTY, Checkpoint, DirectoryStatus, EffectiveJob, EffectiveSet, Raw, Storage, StorageKind
 from webhook.model.subject import Subject
 from webhook.storage.kinds import classify
 from webhook.storage.sources import CLAIM, CSI, SOURCES, source_of
@@ -116,6 +116,17 @@ def _collect(subject: Subject) -> Sequence[Use]:
     effective = subject.effective
     if effective is None:
         return ()
+    groups: Sequence[_Group] | None = subject.kept.get("volumes")
+    if groups is None:
+        groups = subject.kept["volumes"] = _group(effective)
+    return [_use(subject, *group) for group in groups]
+
+
+_Group = tuple[bool, Sequence[tuple[EffectiveJob, Raw]]]
+"""Whether JobSet makes the claim; the volumes that are the same storage."""
+
+
+def _group(effective: EffectiveSet) -> Sequence[_Group]:
     templates = bool(effective.jobset_spec.get("volumeClaimPolicies"))
     found: dict[str, list[tuple[EffectiveJob, Raw]]] = {}
     made: set[str] = set()
@@ -145,10 +156,10 @@ def _collect(subject: Subject) -> Sequence[Use]:
                     known.add(name)
                     made.add("template " + name)
                     found.setdefault("template " + name, []).append((job, {"name": name}))
-    return [_use(subject, key in made, entries) for key, entries in found.items()]
+    return [(key in made, entries) for key, entries in found.items()]
 
 
-def _use(subject: Subject, made: bool, entries: list[tuple[EffectiveJob, Raw]]) -> Use:
+def _use(subject: Subject, made: bool, entries: Sequence[tuple[EffectiveJob, Raw]]) -> Use:
     checkpoint = _checkpoint_on(subject, entries)
     volume = entries[0][1]
     if checkpoint is not None:
@@ -167,7 +178,7 @@ def _use(subject: Subject, made: bool, entries: list[tuple[EffectiveJob, Raw]]) 
     return Use(storage, volume, entries, None, made)
 
 
-def _checkpoint_on(subject: Subject, entries: list[tuple[EffectiveJob, Raw]]) -> Checkpoint | None:
+def _checkpoint_on(subject: Subject, entries: Sequence[tuple[EffectiveJob, Raw]]) -> Checkpoint | None:
     """The directory on that volume; a declared one counts for more than a guessed one."""
     best: Checkpoint | None = None
     for checkpoint in subject.checkpoints:

@@ -1,0 +1,81 @@
+"""What follows from a spec, its runtime and the object's name alone: worked out once, found again the next time.
+
+One TrainJob comes by many times as it is: mutated and judged, applied again, tried by a GitOps controller, suspended,
+annotated, old object and new. The runtime's part of the key is its object in the store, which is another one for every
+resourceVersion; of the TrainJob it is the text of all that the builders read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from msgspec import Struct
+from msgspec.json import encode
+
+from webhook.effective.build import build_trainer_pods
+from webhook.effective.checkpoint import WrittenBy, locate_checkpoints
+from webhook.effective.launch import EnvironmentOf, environment_of
+from webhook.model.bounded import Bounded
+from webhook.model.cluster import Runtime
+from webhook.model.pod import EMPTY, Checkpoint, EffectiveSet, Raw
+from webhook.model.release import Release
+
+LONGEST: Final = 16 * 1024
+"""Bytes of a spec that is kept: a program in it is long, and seldom the same twice."""
+_KEPT: Final = Bounded(512 * 1024)
+"""key -> Built, weighed by the bytes of the keys: some hundreds of TrainJobs, some 5 MB."""
+
+
+class Built(Struct):
+    """The pods of one object, the variables of their containers, and in ``known`` whatever else follows from them.
+
+    ``known`` is shared with later decisions: it may hold nothing that depends on cluster, policy or request, unless
+    that is part of its key.
+    """
+
+    effective: EffectiveSet
+    environment: EnvironmentOf
+    known: dict[Any, Any]
+
+    def checkpoints(self, variables: Sequence[str], written_by: WrittenBy | None) -> tuple[Checkpoint, ...]:
+        """``locate_checkpoints``, worked out once for these ``variables`` and with a program to ask or without."""
+        key = ("checkpoints", variables, written_by is None)
+        found: tuple[Checkpoint, ...] | None = self.known.get(key)
+        if found is None:
+            found = self.known[key] = locate_checkpoints(self.effective, variables, written_by, self.environment)
+        return found
+
+
+def build(trainjob: Raw | None, runtime: Runtime, release: Release) -> Built:
+    """``build_trainer_pods``, found again where the same was built before."""
+    key = None if trainjob is None else _key(trainjob, runtime, release)
+    found: Built | None = None if key is None else _KEPT.get(key)
+    if found is None:
+        effective = build_trainer_pods(trainjob, runtime, release)
+        found = Built(effective, environment_of(effective), {})
+        if key is not None:
+            _KEPT.put(key, found, len(key[2]))
+    return found
+
+
+def _key(trainjob: Raw, runtime: Runtime, release: Release) -> tuple[object, Release, bytes] | None:
+    metadata = trainjob.get("metadata") or EMPTY
+    try:
+        text = encode(
+            (trainjob.get("spec"), metadata.get("name"), metadata.get("generateName"), metadata.get("namespace"))
+        )
+    except Exception:  # half a surrogate, a number beyond 64 bits: built anew each time
+        return None
+    if len(text) > LONGEST:
+        return None
+    mark = runtime.prepared.get("mark")
+    if mark is None:
+        # Part of the key and so alive with it: never mistaken for that of another runtime.
+        mark = runtime.prepared["mark"] = object()
+    return mark, release, text
+
+
+def clear() -> None:
+    """Forget everything (tests, measurements)."""
+    _KEPT.clear()
