@@ -39,7 +39,7 @@ def test_the_api_server_takes_the_manifests_without_a_warning(nodes: Nodes) -> N
     documents = rendered(nodes.image)
     first = [one for one in documents if one["kind"] == "Namespace"]
     nodes.apply(first)
-    for folder in ("overlays/self-signed", "install-check"):
+    for folder in ("overlays/self-signed", "install-check", "policies"):
         text = yaml.safe_dump_all(rendered(nodes.image, folder))
         done = nodes.run("apply", "--dry-run=server", "--validate=strict", "-f", "-", text=text)
         said = [line for line in done.stderr.splitlines() if "last-applied-configuration" not in line]

@@ -4,8 +4,6 @@ The same on an emptyDir must lose the run, which shows that these tests can fail
 """
 
 import json
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -300,27 +298,6 @@ def test_faults_are_said(nodes: Nodes) -> None:
         finish(nodes, name)
 
 
-def test_an_interrupted_drill_says_what_it_leaves(nodes: Nodes) -> None:
-    submit(nodes, trainjob("cut"))
-    wait_for_step(nodes, "cut", 10)
-    drill = subprocess.Popen(
-        [sys.executable, "-m", "webhook", "drill", "cut", "-n", NAMESPACE],
-        env=nodes.environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    wait_until(lambda: _suspended(nodes, "cut"), 90, "the drill has suspended the run", 0.1)
-    drill.send_signal(2)
-    _, errors = drill.communicate(timeout=60)
-    assert drill.returncode == 130
-    assert "interrupted: run" in errors
-    if "suspended" in errors.rpartition("interrupted:")[2]:
-        wait_until(lambda: running(nodes, "cut") == [], 60, "its pods are gone")
-        told = ckptguard(nodes, "resume", "cut")
-        assert told.code == 0, told.err
-
-
 OWN = {
     "kind": "Training",
     "version": "v1",
@@ -385,11 +362,6 @@ def _condition(nodes: Nodes, name: str) -> str | None:
         if one["status"] == "True" and one["type"] in ("Complete", "Failed"):
             return str(one["type"])
     return None
-
-
-def _suspended(nodes: Nodes, name: str) -> bool:
-    found = nodes.get("trainjob", name, NAMESPACE) or {}
-    return bool((found.get("spec") or {}).get("suspend"))
 
 
 def _open_claim(nodes: Nodes, namespace: str) -> None:
