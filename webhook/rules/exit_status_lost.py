@@ -54,7 +54,7 @@ def _judge(shell: Shell, command: Command, name: str) -> Remark | None:
         return None
     if _is_kept(shell):
         return None
-    program = said(" ".join(command.raw[:3]))[:48]
+    program = said(command.beginning)[:48]
     after = [
         other
         for other in shell.commands

@@ -38,7 +38,7 @@ def look(script: Script) -> Iterator[Remark]:
             name = use.fixed.written or use.fixed.name
             yield Remark(
                 use.fixed.place,
-                f'"{said(name)}" saves parts that load at this number of processes only',
+                f'"{said(name)}" saves parts that load at the same tensor- and pipeline-parallel sizes only',
                 "--ckpt-format torch_dist",
                 subject=use.fixed.name,
             )

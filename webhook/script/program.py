@@ -712,20 +712,27 @@ def _flags(words: Sequence[Value], raws: Sequence[str], places: Sequence[Place])
         if text.startswith("-") and text.strip("-") and not text[1:2].isdigit():
             name, mark, _ = text.partition("=")
             if mark:
-                out[_key(name)] = Flag(name, _after_mark(word), place, raw)
+                out[_key(name)] = Flag(name, _after_mark(word), place, _shown(name, _after_mark(word), raw, "="))
             else:
                 value: Value = True
                 if at + 1 < count and not _is_flag(words[at + 1]):
                     value = words[at + 1]
                     raw = f"{raw} {raws[at + 1] if at + 1 < len(raws) else ''}".rstrip()
                     at += 1
-                out[_key(name)] = Flag(name, value, place, raw)
+                out[_key(name)] = Flag(name, value, place, _shown(name, value, raw, " "))
         elif "=" in text:
             name = text.partition("=")[0]
             if name and all(letter.isalnum() or letter in "_.+-~/@" for letter in name):
                 out[name.lstrip("+~").replace("-", "_")] = Flag(name, _after_mark(word), place, raw)
         at += 1
     return out
+
+
+def _shown(name: str, value: Value, raw: str, mark: str) -> str:
+    """A flag as written; one that comes out of a variable (``$ARGS``) as the variable gives it."""
+    if raw.lstrip("\"'").startswith(name):
+        return raw
+    return f"{name}{mark}{value}" if isinstance(value, str) else name
 
 
 def _key(name: str) -> str:

@@ -75,6 +75,12 @@ class Command(Struct):
         first = self.words[0] if self.words else ""
         return first.rpartition("/")[2] if isinstance(first, str) else ""
 
+    @property
+    def beginning(self) -> str:
+        """Its first three words as written; a variable that gives several of them once."""
+        words = self.raw[:1] + tuple(two for one, two in zip(self.raw, self.raw[1:], strict=False) if one != two)
+        return " ".join(words[:3])
+
     def inside(self, *kinds: str) -> Around | None:
         """The innermost construct of one of these kinds that it stands in."""
         for around in reversed(self.around):
