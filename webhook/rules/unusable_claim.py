@@ -17,6 +17,7 @@ Silent when: the claim is absent (missing-claim) or unknown, or a block claim is
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 from webhook.model.cluster import Claim
 from webhook.model.finding import Finding, Severity
@@ -25,11 +26,15 @@ from webhook.model.size import format_bytes
 from webhook.model.subject import Subject
 from webhook.storage import claim_uses, modes_needed, new_claim
 
+_BLOCK: Final = "Block"
+
 
 def check(subject: Subject) -> Iterator[Finding]:
     for use in claim_uses(subject):
         claim = use.claim
-        if not isinstance(claim, Claim):
+        if not isinstance(claim, Claim) or not (
+            claim.terminating or claim.phase == "Lost" or claim.volume_mode == _BLOCK
+        ):
             continue
         for state, why in _states(claim, use.mounted):
             size = format_bytes(claim.request) if claim.request else "<size>"
@@ -51,7 +56,7 @@ def _states(claim: Claim, mounted: bool) -> Iterator[tuple[str, str]]:
         yield "is being deleted", "no new pod may use it, and its data go with it"
     if claim.phase == "Lost":
         yield "has lost its volume (phase Lost)", "the volume with the checkpoints is gone, and pods wait for ever"
-    if claim.volume_mode == "Block" and mounted:
+    if claim.volume_mode == _BLOCK and mounted:
         yield (
             'has volumeMode "Block" and is mounted as a file system',
             "the pods never start, so nothing runs and nothing resumes",

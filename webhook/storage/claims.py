@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
+from webhook.model.bounded import Bounded
 from webhook.model.cluster import Claim, ClusterView, Gap, PersistentVolume, StorageClass
 from webhook.model.pod import Raw, Storage, StorageKind
 from webhook.model.policy import Policy
@@ -26,6 +27,10 @@ _NODE_KEYS = frozenset(
         "topology.lvm.csi/node",
     }
 )
+
+
+_JUDGED: Final = Bounded(2048)
+"""A claim, its volume and the policy, by identity -> their storage: the caches hand out the same objects each time."""
 
 
 def judge_claim(claim: Claim, cluster: ClusterView, policy: Policy) -> Storage:
@@ -105,10 +110,21 @@ def _may_bind(volume: PersistentVolume, claim: Claim) -> bool:
 
 def _by_volume(claim: Claim, cluster: ClusterView, policy: Policy) -> Storage:
     volume = cluster.volume(claim.volume_name)
+    if isinstance(volume, PersistentVolume):
+        key = (id(claim), id(volume), id(policy))
+        known = _JUDGED.get(key)
+        if known is None:
+            # With the objects themselves, so that no identity is given to another while it is a key.
+            known = (_by_bound_volume(claim, volume, policy), claim, volume, policy)
+            _JUDGED.put(key, known)
+        return known[0]  # type: ignore[no-any-return]
+    why = cluster.why_unknown("PersistentVolume") if volume is Gap.UNKNOWN else "its volume does not exist"
     private = f"volume {claim.volume_name}"
-    if isinstance(volume, Gap):
-        why = cluster.why_unknown("PersistentVolume") if volume is Gap.UNKNOWN else "its volume does not exist"
-        return _storage(claim, StorageKind.UNKNOWN, f"bound: {why}", volume=volume, private=private)
+    return _storage(claim, StorageKind.UNKNOWN, f"bound: {why}", volume=volume, private=private)
+
+
+def _by_bound_volume(claim: Claim, volume: PersistentVolume, policy: Policy) -> Storage:
+    private = f"volume {claim.volume_name}"
     kind, words, unsure = _judge_volume(volume, claim, policy)
     read_only = _read_only(claim)
     if volume.read_only:

@@ -73,13 +73,28 @@ def is_foreign(job: EffectiveJob, kind: str, container: Raw) -> bool:
 
 
 def sound_in_containers(job: EffectiveJob) -> Iterator[int]:
-    """Identities of the resources and security contexts that the runtime gives the job's containers and are right."""
+    """Identities of the resources, security contexts and mounts that the runtime gives the job's containers and are
+    right; of mounts where the pod has the runtime's own list of volumes, which is in it too then."""
     for _, _, container in job.containers():
         resources, context = container.get("resources"), container.get("securityContext")
         if resources and next(_refused_resources(job, "", resources), None) is None:
             yield id(resources)
         if context and next(_refused_context(job, "", context), None) is None:
             yield id(context)
+    listed = job.pod.get("volumes")
+    volumes: set[object] = {volume.get("name") for volume in listed or ()}
+    for _, _, container in job.containers():
+        mounts = container.get("volumeMounts")
+        # An override may take the privilege away that some propagation needs.
+        if not listed or not mounts or any("mountPropagation" in mount for mount in mounts):
+            continue
+        if next(refused_mounts(job, container, "", mounts, volumes, _no_paste), None) is None:
+            yield id(mounts)
+            yield id(listed)
+
+
+def _no_paste(job: str, pod: Raw) -> str:
+    return ""
 
 
 def refused_containers(
@@ -87,7 +102,9 @@ def refused_containers(
 ) -> Iterator[Refusal]:
     """Faults of every container. ``templates`` are the volumes that JobSet adds from ``volumeClaimPolicies``."""
     pod = job.pod
-    volumes = {volume.get("name") for volume in pod.get("volumes") or ()}
+    listed = pod.get("volumes") or ()
+    unchanged = id(listed) in sound
+    volumes = {volume.get("name") for volume in listed}
     if templates:
         volumes |= templates
     if not pod.get("containers"):
@@ -127,7 +144,7 @@ def refused_containers(
                 for variable in env if doubtful else [one for one in env if "valueFrom" in one]:
                     if doubtful or variable["valueFrom"] is not RANK:
                         yield from _refused_variable(job, name, variable)
-            if mounts := container.get("volumeMounts"):
+            if (mounts := container.get("volumeMounts")) and not (unchanged and id(mounts) in sound):
                 yield from refused_mounts(job, container, name, mounts, volumes, paste)
             if (resources := container.get("resources")) and id(resources) not in sound:
                 yield from _refused_resources(job, name, resources)

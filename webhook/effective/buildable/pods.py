@@ -2,33 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from webhook.effective.buildable.refusal import JOB_API, Refusal, under
 from webhook.effective.buildable.syntax import is_dns_label, is_dns_subdomain, is_label_value, is_qualified_name
 from webhook.model.pod import EffectiveJob, Raw
 
-_RARE: Final = frozenset(
-    [
-        "nodeSelector",
-        "tolerations",
-        "affinity",
-        "schedulingGates",
-        "serviceAccountName",
-        "hostname",
-        "subdomain",
-        "priorityClassName",
-        "runtimeClassName",
-        "activeDeadlineSeconds",
-        "dnsPolicy",
-        "dnsConfig",
-        "topologySpreadConstraints",
-        "ephemeralContainers",
-        "shareProcessNamespace",
-        "preemptionPolicy",
-    ]
-)
 _RARE_OF_JOB: Final = frozenset(
     [
         "podFailurePolicy",
@@ -66,9 +46,8 @@ def refused_pod(job: EffectiveJob, sound: frozenset[int]) -> Iterator[Refusal]:
         for field in ("runAsUser", "runAsGroup", "fsGroup"):
             if not 0 <= (context.get(field) or 0) <= _LARGEST_ID:
                 yield _pod(job, "securityContext", f"{field} is {context[field]}", f"{field}: 1000")
-    if not _RARE.isdisjoint(pod):
-        for field, problem, fix in _rare_faults(pod):
-            yield _pod(job, field, problem, fix)
+    for field, problem, fix in _rare_faults(pod):
+        yield _pod(job, field, problem, fix)
 
 
 def depends_on_pods(job: EffectiveJob) -> bool:
@@ -122,51 +101,82 @@ Fault = tuple[str, str, str]
 
 
 def _rare_faults(pod: Raw) -> Iterator[Fault]:
-    for key, value in (pod.get("nodeSelector") or {}).items():
+    for field, value in pod.items():
+        check = _RARE.get(field)
+        if check is not None and value is not None:
+            yield from check(field, value, pod)
+
+
+def _faults_of_selector(field: str, selector: Raw, pod: Raw) -> Iterator[Fault]:
+    for key, value in selector.items():
         if not is_qualified_name(key) or not is_label_value(value or ""):
-            yield "nodeSelector", f'nodeSelector "{key}: {value}" is no label', "nodeSelector:\n  <label>: <value>"
-    for toleration in pod.get("tolerations") or ():
+            yield field, f'nodeSelector "{key}: {value}" is no label', "nodeSelector:\n  <label>: <value>"
+
+
+def _faults_of_tolerations(field: str, tolerations: list[Raw], pod: Raw) -> Iterator[Fault]:
+    for toleration in tolerations:
         yield from _faults_of_toleration(toleration)
-    if affinity := pod.get("affinity"):
-        yield from _faults_of_affinity(affinity)
+
+
+def _faults_of_gates(field: str, gates: list[Raw], pod: Raw) -> Iterator[Fault]:
     seen: set[str] = set()
-    for gate in pod.get("schedulingGates") or ():
+    for gate in gates:
         name = gate.get("name") or ""
         if name in seen or not is_qualified_name(name):
-            yield "schedulingGates", f'scheduling gate "{name}" is there twice or no name', "- name: <domain/gate>"
+            yield field, f'scheduling gate "{name}" is there twice or no name', "- name: <domain/gate>"
         seen.add(name)
-    for field in ("serviceAccountName", "priorityClassName", "runtimeClassName"):
-        if (name := pod.get(field)) and not is_dns_subdomain(name):
-            yield field, f'{field} "{name}" is no object name', f"{field}: <name>"
-    for field in ("hostname", "subdomain"):
-        if (name := pod.get(field)) and not is_dns_label(name):
-            yield field, f'{field} "{name}" is no DNS label', f"{field}: <name>"
-    deadline = pod.get("activeDeadlineSeconds")
-    if deadline is not None and not 1 <= deadline <= _LARGEST_ID:
-        yield "activeDeadlineSeconds", f"activeDeadlineSeconds is {deadline}", "activeDeadlineSeconds: <1 or more>"
-    policy = pod.get("dnsPolicy")
+
+
+def _faults_of_name(field: str, name: str, pod: Raw) -> Iterator[Fault]:
+    if name and not is_dns_subdomain(name):
+        yield field, f'{field} "{name}" is no object name', f"{field}: <name>"
+
+
+def _faults_of_host(field: str, name: str, pod: Raw) -> Iterator[Fault]:
+    if name and not is_dns_label(name):
+        yield field, f'{field} "{name}" is no DNS label', f"{field}: <name>"
+
+
+def _faults_of_deadline(field: str, deadline: int, pod: Raw) -> Iterator[Fault]:
+    if not 1 <= deadline <= _LARGEST_ID:
+        yield field, f"activeDeadlineSeconds is {deadline}", "activeDeadlineSeconds: <1 or more>"
+
+
+def _faults_of_dns(field: str, policy: str, pod: Raw) -> Iterator[Fault]:
     if policy and policy not in _DNS:
-        yield "dnsPolicy", f'dnsPolicy is "{policy}"', "dnsPolicy: ClusterFirst"
+        yield field, f'dnsPolicy is "{policy}"', "dnsPolicy: ClusterFirst"
     elif policy == "None" and not (pod.get("dnsConfig") or {}).get("nameservers"):
-        yield "dnsPolicy", 'dnsPolicy is "None" without a nameserver', "dnsConfig:\n  nameservers: [<address>]"
-    if (preemption := pod.get("preemptionPolicy")) and preemption not in ("PreemptLowerPriority", "Never"):
-        yield "preemptionPolicy", f'preemptionPolicy is "{preemption}"', "preemptionPolicy: PreemptLowerPriority"
-    spread: set[tuple[Any, Any]] = set()
-    for constraint in pod.get("topologySpreadConstraints") or ():
+        yield field, 'dnsPolicy is "None" without a nameserver', "dnsConfig:\n  nameservers: [<address>]"
+
+
+def _faults_of_preemption(field: str, policy: str, pod: Raw) -> Iterator[Fault]:
+    if policy and policy not in ("PreemptLowerPriority", "Never"):
+        yield field, f'preemptionPolicy is "{policy}"', "preemptionPolicy: PreemptLowerPriority"
+
+
+def _faults_of_spread(field: str, constraints: list[Raw], pod: Raw) -> Iterator[Fault]:
+    seen: set[tuple[Any, Any]] = set()
+    for constraint in constraints:
         pair = (constraint.get("topologyKey"), constraint.get("whenUnsatisfiable"))
         if (constraint.get("maxSkew") or 0) < 1 or not pair[0] or pair[1] not in ("DoNotSchedule", "ScheduleAnyway"):
             yield (
-                "topologySpreadConstraints",
+                field,
                 f'the constraint on "{pair[0] or ""}" lacks maxSkew, topologyKey or whenUnsatisfiable',
                 "maxSkew: 1\ntopologyKey: topology.kubernetes.io/zone\nwhenUnsatisfiable: ScheduleAnyway",
             )
-        elif pair in spread:
-            yield "topologySpreadConstraints", f'two constraints are on "{pair[0]}"', "topologyKey: <another key>"
-        spread.add(pair)
-    if pod.get("shareProcessNamespace") and pod.get("hostPID"):
-        yield "shareProcessNamespace", "shareProcessNamespace stands beside hostPID", "hostPID: false"
-    if pod.get("ephemeralContainers"):
-        yield "ephemeralContainers", "ephemeralContainers stand in a pod template", "ephemeralContainers: []"
+        elif pair in seen:
+            yield field, f'two constraints are on "{pair[0]}"', "topologyKey: <another key>"
+        seen.add(pair)
+
+
+def _faults_of_shared_processes(field: str, shared: bool, pod: Raw) -> Iterator[Fault]:
+    if shared and pod.get("hostPID"):
+        yield field, "shareProcessNamespace stands beside hostPID", "hostPID: false"
+
+
+def _faults_of_ephemeral(field: str, containers: list[Raw], pod: Raw) -> Iterator[Fault]:
+    if containers:
+        yield field, "ephemeralContainers stand in a pod template", "ephemeralContainers: []"
 
 
 def _faults_of_toleration(toleration: Raw) -> Iterator[Fault]:
@@ -191,7 +201,7 @@ def _faults_of_toleration(toleration: Raw) -> Iterator[Fault]:
         yield "tolerations", problem, "- key: <key>\n  operator: Exists\n  effect: NoSchedule"
 
 
-def _faults_of_affinity(affinity: Raw) -> Iterator[Fault]:
+def _faults_of_affinity(field: str, affinity: Raw, pod: Raw) -> Iterator[Fault]:
     node = affinity.get("nodeAffinity") or {}
     terms: list[Raw] = []
     required = node.get("requiredDuringSchedulingIgnoredDuringExecution")
@@ -298,3 +308,23 @@ def _fault_of_rule(rule: Raw, containers: list[Any], per_index: bool) -> tuple[s
                 f"containerName: {containers[0] if containers else 'node'}"
             )
     return None
+
+
+_RARE: Final[dict[str, Callable[[str, Any, Raw], Iterator[Fault]]]] = {
+    "nodeSelector": _faults_of_selector,
+    "tolerations": _faults_of_tolerations,
+    "affinity": _faults_of_affinity,
+    "schedulingGates": _faults_of_gates,
+    "serviceAccountName": _faults_of_name,
+    "priorityClassName": _faults_of_name,
+    "runtimeClassName": _faults_of_name,
+    "hostname": _faults_of_host,
+    "subdomain": _faults_of_host,
+    "activeDeadlineSeconds": _faults_of_deadline,
+    "dnsPolicy": _faults_of_dns,
+    "preemptionPolicy": _faults_of_preemption,
+    "topologySpreadConstraints": _faults_of_spread,
+    "shareProcessNamespace": _faults_of_shared_processes,
+    "ephemeralContainers": _faults_of_ephemeral,
+}
+"""The fields of a PodSpec that few pods have, and what may be wrong with each: (field, value, pod) -> faults."""
