@@ -1,6 +1,7 @@
 """The recipes of docs/recipes: our own rules find nothing in them, and those that need no GPU really come back.
 
-``RECIPES_PYTHON`` names an interpreter that has xgboost and orbax-checkpoint; without it this one is tried.
+The recipes of XGBoost and Orbax need those; with ``RECIPES=1`` (``make e2e``) they run in an environment of their own,
+made once and kept outside the clone. ``RECIPES_PYTHON`` names another interpreter that has them.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.recipes import environment
 from webhook.cluster.files import Document, FileView, load_files
 from webhook.decision import review_object
 from webhook.model.names import KINDS
@@ -24,7 +26,6 @@ from webhook.model.request import Request
 FOLDER = Path(__file__).parents[2] / "docs" / "recipes"
 BASE = FOLDER / "base.yaml"
 RECIPES = sorted(path for path in FOLDER.glob("*.yaml") if path != BASE)
-PYTHON = os.environ.get("RECIPES_PYTHON") or sys.executable
 PATIENCE = 120.0
 """Seconds that one run of a recipe may take on a busy machine."""
 
@@ -54,13 +55,13 @@ def test_every_recipe_is_in_the_table() -> None:
 class Run:
     """A recipe's own command under bash, as its pod starts it, with another directory and fewer steps."""
 
-    def __init__(self, recipe: str, folder: Path, **env: str) -> None:
+    def __init__(self, recipe: str, folder: Path, python: Path = Path(sys.executable), **env: str) -> None:
         job = next(one for one in documents(FOLDER / f"{recipe}.yaml") if one.kind == "TrainJob")
         trainer = job.object["spec"]["trainer"]
         self.folder = folder
         self.process = subprocess.Popen(
             [*trainer["command"], *trainer["args"]],
-            env={**os.environ, "PATH": f"{Path(PYTHON).parent}:{os.environ['PATH']}", "CKPT_DIR": str(folder), **env},
+            env={**os.environ, "PATH": f"{python.parent}:{os.environ['PATH']}", "CKPT_DIR": str(folder), **env},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -97,10 +98,14 @@ def folder(tmp_path: Path) -> Path:
     return place
 
 
-def needs(module: str) -> None:
-    done = subprocess.run([PYTHON, "-c", f"import {module}"], capture_output=True, check=False)
-    if done.returncode:
-        pytest.skip(f"{module} is not installed (RECIPES_PYTHON names an interpreter that has it)")
+@pytest.fixture(scope="session")
+def python() -> Path:
+    """An interpreter that has XGBoost and Orbax."""
+    if os.environ.get("RECIPES_PYTHON"):
+        return Path(os.environ["RECIPES_PYTHON"])
+    if not os.environ.get("RECIPES"):
+        pytest.skip("RECIPES=1 makes an environment with XGBoost and Orbax and runs them; make e2e does")
+    return environment.python()
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
@@ -123,22 +128,20 @@ def test_plain_python_comes_back_and_ends_where_it_would_have(
     assert second.splitlines()[-1] == through.splitlines()[-1]
 
 
-def test_xgboost_comes_back(folder: Path) -> None:
-    needs("xgboost")
-    first = Run("xgboost", folder, ROUNDS="100000").stop_at("rounds_*.ubj", 3, signal.SIGKILL)
+def test_xgboost_comes_back(folder: Path, python: Path) -> None:
+    first = Run("xgboost", folder, python, ROUNDS="100000").stop_at("rounds_*.ubj", 3, signal.SIGKILL)
     assert started_at(first) == 0
     saved = max(int(path.stem.removeprefix("rounds_")) for path in folder.glob("rounds_*.ubj"))
-    second = Run("xgboost", folder, ROUNDS=str(saved + 50)).finish()
+    second = Run("xgboost", folder, python, ROUNDS=str(saved + 50)).finish()
     assert started_at(second) == saved
     assert f"done {saved + 50}" in second
     assert len(list(folder.glob("rounds_*.ubj"))) == 3
 
 
-def test_orbax_comes_back(folder: Path) -> None:
-    needs("orbax.checkpoint")
-    first = Run("orbax", folder, JAX_PLATFORMS="cpu").stop_at("[0-9]*[!a-z]", 2, signal.SIGKILL)
+def test_orbax_comes_back(folder: Path, python: Path) -> None:
+    first = Run("orbax", folder, python, JAX_PLATFORMS="cpu").stop_at("[0-9]*[!a-z]", 2, signal.SIGKILL)
     assert started_at(first) == 0
     saved = max(int(path.name) for path in folder.iterdir() if path.name.isdigit())
-    second = Run("orbax", folder, STEPS=str(saved + 10), JAX_PLATFORMS="cpu").finish()
+    second = Run("orbax", folder, python, STEPS=str(saved + 10), JAX_PLATFORMS="cpu").finish()
     assert started_at(second) == saved + 1
     assert f"done {saved + 9}" in second
