@@ -1,4 +1,4 @@
-"""``python -m bench [serve] [start] [core] [program] [cli] [files] [cache] [idle] [--rounds N] [--requests N]``.
+"""``python -m bench [SECTION]... [--rounds N] [--requests N]``.
 
 Every figure is a ratio of two things that were measured in the same run, in turns; it is the median of the rounds and
 stands beside its goal. Nothing here fails a build: a machine with other work on it measures that work too.
@@ -9,7 +9,8 @@ from __future__ import annotations
 import argparse
 import sys
 
-from bench.cache import measure_cache
+from bench.admission import measure_admission
+from bench.cache import measure_cache, measure_churn
 from bench.measure import Row, table
 from bench.offline import measure_cli, measure_core, measure_files
 from bench.program import measure_program
@@ -18,13 +19,16 @@ from bench.serving import measure_idle, measure_serving, measure_start
 SECTIONS = {
     "serve": measure_serving,
     "start": measure_start,
+    "admission": measure_admission,
     "core": measure_core,
     "program": measure_program,
     "cli": measure_cli,
     "files": measure_files,
     "cache": measure_cache,
     "idle": measure_idle,
+    "churn": measure_churn,
 }
+LONG = ("idle", "churn")
 
 
 def main() -> int:
@@ -34,7 +38,7 @@ def main() -> int:
         "sections",
         nargs="*",
         metavar="SECTION",
-        help=f"of {', '.join(SECTIONS)}; without one all but idle, which takes 100 s",
+        help=f"of {', '.join(SECTIONS)}; without one all but {' and '.join(LONG)}, which take minutes",
     )
     parser.add_argument("--rounds", type=int, default=5, help="rounds of each measurement, interleaved (default 5)")
     parser.add_argument("--requests", type=int, default=20_000, help="requests of each load run (default 20000)")
@@ -43,7 +47,7 @@ def main() -> int:
     if unknown:
         parser.error(f"unknown section {unknown[0]}; known: {', '.join(SECTIONS)}")
     rows: list[Row] = []
-    for name in arguments.sections or [name for name in SECTIONS if name != "idle"]:
+    for name in arguments.sections or [name for name in SECTIONS if name not in LONG]:
         sys.stderr.write(f"measuring {name} ...\n")
         rows += SECTIONS[name](arguments.rounds, arguments.requests)
     sys.stdout.write(f"{table(rows)}\n")

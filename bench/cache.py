@@ -18,13 +18,14 @@ import tempfile
 import time
 import urllib.request
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from time import perf_counter, process_time
 from typing import Any
 
 from bench.fake_api import HIDDEN
-from bench.measure import Row, compare, milliseconds, resident_mebibytes
+from bench.measure import Row, compare, cpu_seconds, milliseconds, resident_mebibytes
 from bench.objects import review, trainjob
 
 CLAIMS = 20_000
@@ -33,6 +34,9 @@ EVENTS = 1000
 ROUND_TRIP = 0.25
 """Seconds that a single GET takes: long beside what the guard itself does, so that round trips can be counted."""
 PARALLEL = 200
+TURNOVER = 50_000
+"""Events a minute."""
+WARM_UP = 90
 
 
 def measure_cache(rounds: int, requests: int) -> list[Row]:
@@ -103,6 +107,38 @@ def _live(rounds: int) -> list[Row]:
         Row(f"the same, {PARALLEL} at once", milliseconds(statistics.median(many_extra)),
             f"{milliseconds(ROUND_TRIP)} one round trip", statistics.median(many_extra) / ROUND_TRIP, "<= 1.5"),
     ]  # fmt: skip
+
+
+def measure_churn(rounds: int, requests: int) -> list[Row]:
+    """As many minutes as there are rounds in which objects of all kinds come, change and go, while requests arrive."""
+    body = review(trainjob())
+    levels: list[float] = []
+    waited: list[float] = []
+    with fake_api(2000) as port, guard(port) as server, ThreadPoolExecutor(1) as pool:
+        quiet = server.ask(body, 500)
+        url = f"http://127.0.0.1:{port}/bench/turnover?rate={TURNOVER / 60}&seconds={rounds * 60 + WARM_UP}"
+        coming = pool.submit(_fetch, url)
+        time.sleep(WARM_UP)  # until as many go as come, and the tables of what is shared are full
+        started = time.monotonic()
+        while not coming.done():
+            if time.monotonic() - started >= 10 * len(levels):
+                levels.append(resident_mebibytes(server.pid))
+            waited += server.ask(body, 10)
+            time.sleep(0.2)
+        sent = int(coming.result())
+        spent = cpu_seconds(server.pid) / (rounds * 60 + WARM_UP)
+    pace = f"{sent / (rounds * 60 + WARM_UP) * 60:.0f} a minute"
+    return [
+        Row(f"memory after {rounds} minutes of changes, {pace}", f"{levels[-1]:.1f} MB", f"{levels[0]:.1f} MB before",
+            levels[-1] / levels[0], "<= 1.05", f"{min(levels):.1f}-{max(levels):.1f}"),
+        Row("p99 of answers meanwhile", milliseconds(_p99(waited)), f"{milliseconds(_p99(quiet))} in peace",
+            _p99(waited) / _p99(quiet), "", f"{spent:.0%} of a core"),
+    ]  # fmt: skip
+
+
+def _fetch(url: str) -> bytes:
+    with urllib.request.urlopen(url, timeout=3600) as answer:  # noqa: S310 - loopback
+        return bytes(answer.read())
 
 
 def _missing() -> dict[str, Any]:
@@ -353,8 +389,7 @@ async def _stall_informer(port: int) -> dict[str, float]:
 
 
 def _churn(port: int) -> None:
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/bench/churn?rate={EVENTS}&seconds=3", timeout=30):
-        pass
+    _fetch(f"http://127.0.0.1:{port}/bench/churn?rate={EVENTS}&seconds=3")
 
 
 def _main() -> None:

@@ -1,7 +1,8 @@
 """An API server that costs next to nothing: pages of claims and volumes made as they are asked for.
 
 ``python -m bench.fake_api --claims N [--delay MS]`` prints its port. ``GET /bench/churn?rate=R&seconds=S`` sends so
-many changes of claims a second to whoever watches them. Single GETs take ``delay`` milliseconds.
+many changes of claims a second to whoever watches them; ``/bench/turnover`` has objects of all kinds come, change and
+go, each under a name of its own, and answers with the number of events. Single GETs take ``delay`` milliseconds.
 """
 
 from __future__ import annotations
@@ -11,17 +12,20 @@ import asyncio
 import json
 import sys
 import uuid
+from collections.abc import Iterator
 from time import monotonic
 from typing import Any
 
 from aiohttp import web
 
-from bench.objects import RUNTIME
-from webhook.cluster.kinds import CLAIM, CLASS, CRD, KINDS, NAMESPACE, TRAINJOB_CRD, VOLUME
+from bench.objects import RUNTIME, SPEC
+from webhook.cluster.kinds import CLAIM, CLASS, CRD, KINDS, NAMESPACE, TRAINJOB, TRAINJOB_CRD, VOLUME
 from webhook.cluster.kinds import RUNTIME as RUNTIMES
 
 HIDDEN = "hidden"
 """A claim that no list has: only a live read finds it."""
+LIVES = 500
+"""So many objects stand at a time of those that come and go."""
 
 
 def claim(name: str, namespace: str, volume: str, version: int) -> dict[str, Any]:
@@ -91,7 +95,7 @@ class Api:
         self.claims = claims
         self.delay = delay
         self.version = 1_000_000
-        self.watches: list[asyncio.Queue[bytes]] = []
+        self.watches: dict[str, list[asyncio.Queue[bytes]]] = {}
         self._claim = self._template(claim("@NAME@", "@SPACE@", "@VOLUME@", 424242))
         self._volume = self._template(volume("@VOLUME@", "@NAME@", "@SPACE@", 424242))
         shared = {"metadata": {"name": "shared", "resourceVersion": "1"}, "provisioner": "efs.csi.aws.com"}
@@ -120,9 +124,10 @@ class Api:
     async def serve(self, request: web.Request) -> web.StreamResponse:
         path, query = request.path, request.query
         if path == "/bench/churn":
-            task = asyncio.create_task(self.churn(float(query["rate"]), float(query["seconds"])))
-            await task
+            await self.churn(float(query["rate"]), float(query["seconds"]))
             return web.Response()
+        if path == "/bench/turnover":
+            return web.Response(text=str(await self.turnover(float(query["rate"]), float(query["seconds"]))))
         if query.get("watch"):
             return await self.watch(request)
         if path in (KINDS[CLAIM].collection, KINDS[VOLUME].collection):
@@ -145,16 +150,21 @@ class Api:
         response = web.StreamResponse()
         await response.prepare(request)
         queue: asyncio.Queue[bytes] = asyncio.Queue()
-        if request.path == KINDS[CLAIM].collection:
-            self.watches.append(queue)
+        queues = self.watches.setdefault(request.path, [])
+        queues.append(queue)
         try:
             while True:
                 await response.write(await queue.get())
         except ConnectionError:
             return response
         finally:
-            if queue in self.watches:
-                self.watches.remove(queue)
+            queues.remove(queue)
+
+    def tell(self, kind: str, lines: list[str]) -> None:
+        """Events of a kind, as one piece."""
+        data = "".join(lines).encode()
+        for queue in self.watches.get(KINDS[kind].collection, ()):
+            queue.put_nowait(data)
 
     async def churn(self, rate: float, seconds: float) -> None:
         started = monotonic()
@@ -169,10 +179,59 @@ class Api:
                 made = made.replace("100Gi", f"{sent % 50 + 1}Gi")
                 lines.append(f'{{"type":"MODIFIED","object":{made}}}\n')
             if lines:
-                data = "".join(lines).encode()
-                for queue in self.watches:
-                    queue.put_nowait(data)
+                self.tell(CLAIM, lines)
             await asyncio.sleep(0.005)
+
+    async def turnover(self, rate: float, seconds: float) -> int:
+        """Every object lives for ``LIVES`` others, then it goes; no two are alike in their sizes."""
+        started = monotonic()
+        sent = 0
+        made = 0
+        while (spent := monotonic() - started) < seconds:
+            lines: dict[str, list[str]] = {}
+            while sent < int(spent * rate):
+                for kind, event in self.life(made):
+                    lines.setdefault(kind, []).append(event)
+                    sent += 1
+                made += 1
+            for kind, events in lines.items():
+                self.tell(kind, events)
+            await asyncio.sleep(0.005)
+        return sent
+
+    def life(self, number: int) -> Iterator[tuple[str, str]]:
+        """What happens when the object of a number comes: to it, and to the one that is old by then."""
+        size = f"{number % 7919 + 1}Gi"
+        name, space, its_volume = f"run-{number}", f"short-{number // 20}", f"pvc-{uuid.UUID(int=number + 2**100)}"
+        new_claim, new_volume = claim(name, space, its_volume, 0), volume(its_volume, name, space, 0)
+        for obj in (new_claim, new_volume):
+            obj["spec"]["storageClassName"] = f"class-{number % 50}"
+        new_claim["spec"]["resources"]["requests"]["storage"] = new_volume["spec"]["capacity"]["storage"] = size
+        job = {"metadata": {"name": name, "namespace": space, "uid": name, "generation": 1}, "spec": SPEC}
+        if number % 20 == 0:
+            yield self.event(NAMESPACE, "ADDED", {"metadata": {"name": space, "labels": {"team": space}}})
+        yield self.event(VOLUME, "ADDED", new_volume | {"status": {"phase": "Available"}})
+        unbound = new_claim | {"spec": {**new_claim["spec"], "volumeName": ""}, "status": {"phase": "Pending"}}
+        yield self.event(CLAIM, "ADDED", unbound)
+        yield self.event(TRAINJOB, "ADDED", job)
+        yield self.event(VOLUME, "MODIFIED", new_volume)
+        yield self.event(CLAIM, "MODIFIED", new_claim)
+        complete = {"conditions": [{"type": "Complete", "status": "True"}]}
+        yield self.event(TRAINJOB, "MODIFIED", job | {"status": complete})
+        if number >= LIVES:
+            old = number - LIVES
+            name, space, its_volume = f"run-{old}", f"short-{old // 20}", f"pvc-{uuid.UUID(int=old + 2**100)}"
+            yield self.event(CLAIM, "DELETED", {"metadata": {"name": name, "namespace": space}})
+            yield self.event(VOLUME, "DELETED", {"metadata": {"name": its_volume}})
+            yield self.event(TRAINJOB, "DELETED", {"metadata": {"name": name, "namespace": space}})
+            if old % 20 == 19:
+                yield self.event(NAMESPACE, "DELETED", {"metadata": {"name": space}})
+
+    def event(self, kind: str, what: str, obj: dict[str, Any]) -> tuple[str, str]:
+        """The line of a watch."""
+        self.version += 1
+        obj = obj | {"metadata": {**obj["metadata"], "resourceVersion": str(self.version)}}
+        return kind, json.dumps({"type": what, "object": obj}, separators=(",", ":")) + "\n"
 
 
 async def main(claims: int, delay: float) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import ssl
@@ -135,7 +136,7 @@ class OwnGuard(Guard):
     def metric(self, name: str, **labels: str) -> float:
         """A sample of /metrics; 0 where there is none."""
         _, text = self.get("/metrics")
-        wanted = ",".join(f'{key}="{value}"' for key, value in labels.items())
+        wanted = ",".join(f'{key}="{value}"' for key, value in sorted(labels.items()))
         head = f"{name}{{{wanted}}} " if labels else f"{name} "
         return next((float(line[len(head) :]) for line in text.splitlines() if line.startswith(head)), 0.0)
 
@@ -149,6 +150,16 @@ class OwnGuard(Guard):
 
     def validate(self, obj: Object, old: Object | None = None) -> Answer:
         """Asks about an object as the API server would."""
+        started = monotonic()
+        response = self._ask("/validate", obj, old)
+        return Answer(response, monotonic() - started)
+
+    def patch(self, obj: Object) -> list[Object]:
+        """What it would fill into an object that is created."""
+        patch = self._ask("/mutate", obj, None).get("patch")
+        return json.loads(base64.b64decode(patch)) if patch else []
+
+    def _ask(self, path: str, obj: Object, old: Object | None) -> Object:
         review: dict[str, Any] = {
             "apiVersion": "admission.k8s.io/v1",
             "kind": "AdmissionReview",
@@ -166,12 +177,11 @@ class OwnGuard(Guard):
             },
         }
         request = urllib.request.Request(
-            f"{self.url}/validate", json.dumps(review).encode(), {"Content-Type": "application/json"}
+            f"{self.url}{path}", json.dumps(review).encode(), {"Content-Type": "application/json"}
         )
-        started = monotonic()
-        with self._opener().open(request, timeout=15) as response:
-            answer = json.load(response)
-        return Answer(answer["response"], monotonic() - started)
+        with self._opener().open(request, timeout=15) as answer:
+            response: Object = json.load(answer)["response"]
+        return response
 
     def audited(self, answer: Answer) -> Object:
         """The audit line of an answer; it trails the answer a little."""
