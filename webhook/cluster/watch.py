@@ -21,7 +21,7 @@ from webhook.cluster.connection import Connection, NoCluster, Refused, Unreachab
 from webhook.cluster.kinds import Event, Kind, Marked, Page, Status
 from webhook.cluster.tables import Key, Table
 
-SLICE_SECONDS: Final = 0.004
+SLICE_SECONDS: Final = 0.001
 """For so long objects are taken in before requests get their turn."""
 
 _log = logging.getLogger("ckptguard.cluster")

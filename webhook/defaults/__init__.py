@@ -23,14 +23,14 @@ from webhook.defaults import (
     tiered_layout,
     trainer_label,
 )
-from webhook.effective import build_trainer_pods, find_checkpoints
+from webhook.effective import build, build_trainer_pods
 from webhook.model.cluster import ClusterView, Runtime
 from webhook.model.default import Context, Default
 from webhook.model.draft import Draft
 from webhook.model.finding import Judged, Origin, Severity
 from webhook.model.injected import Added, AddedToJob, AddedToRuntime, read_added, read_added_to_runtime, record
 from webhook.model.names import MULTIKUEUE, RUNTIME_KINDS
-from webhook.model.pod import EffectiveJob, EffectiveSet, Raw, Storage, StorageKind
+from webhook.model.pod import EffectiveJob, EffectiveSet, Raw, Storage
 from webhook.model.policy import Policy
 from webhook.model.release import Release
 from webhook.model.request import Request
@@ -49,8 +49,6 @@ RUNTIME_CREATE: Final = (
 RUNTIME_PUT_BACK: Final = (put_back_runtime.DEFAULT,)
 RUNTIME_UPDATE: Final = (*RUNTIME_PUT_BACK, restart_budget.DEFAULT, immutable_default.DEFAULT)
 """In the order in which they are applied; later ones see what earlier ones did."""
-
-_UNJUDGED: Final = Storage(StorageKind.UNKNOWN, "not judged")
 
 
 def default(
@@ -131,7 +129,8 @@ def _look(context: Context) -> None:
     context.claims_elsewhere = spec.get("managedBy") == MULTIKUEUE and (
         release.at_least(Release.V2_3) or bool(spec.get("suspend"))
     )
-    effective = build_trainer_pods(request.object, runtime, release)
+    built = build(request.object, runtime, release)
+    effective = built.effective
     namespace, cluster, policy, elsewhere = request.namespace, context.cluster, context.policy, context.claims_elsewhere
     made = effective.template if effective.jobset_spec.get("volumeClaimPolicies") else None
 
@@ -141,7 +140,8 @@ def _look(context: Context) -> None:
 
     context.runtime = runtime
     context.storage_of = storage_of
-    context.checkpoints = find_checkpoints(effective, policy.directory.variables, _unjudged)
+    # Whether something lies under a directory is asked here; what it is worth is the rules' affair.
+    context.checkpoints = built.checkpoints(policy.directory.variables, None)
     trained: list[tuple[EffectiveJob, Raw]] = []
     for job in effective.jobs:
         if job.trains:
@@ -152,11 +152,6 @@ def _look(context: Context) -> None:
     else:
         context.trained = trained or None
     context.effective = effective
-
-
-def _unjudged(job: EffectiveJob, container: Raw, mount: Raw | None, volume: Raw | None) -> Storage:
-    """Defaults ask whether something lies under a directory; what it is worth is the rules' affair."""
-    return _UNJUDGED
 
 
 def _builder(request: Request, release: Release) -> Any:

@@ -15,6 +15,8 @@ Value = Any
 
 LONGEST: Final = 32768
 """Characters of a text that is followed."""
+MOST: Final = 256
+"""Pieces of a text that are told apart: beyond them it is unknown. A text that doubles itself ends here."""
 
 
 class Unknown(Struct, frozen=True):
@@ -52,6 +54,8 @@ def join(parts: Iterable[Value]) -> Value:
                     out[-1] += piece
                     continue
             out.append(piece)
+        if len(out) > MOST:
+            return UNKNOWN
     if not out:
         return ""
     if len(out) == 1:
