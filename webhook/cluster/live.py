@@ -433,6 +433,9 @@ class LiveViews:
 async def read_into(view: LiveView, reader: Reader) -> None:
     """Read what a view lacks, all at once."""
     wanted = view.to_read()
+    if len(wanted) == 1:  # the common case, without a task for it
+        view.learn(wanted[0], await reader.read(wanted[0], view.since))
+        return
     answers: Iterable[Answer] = await asyncio.gather(*(reader.read(one, view.since) for one in wanted))
     for one, answer in zip(wanted, answers, strict=True):
         view.learn(one, answer)
