@@ -9,6 +9,7 @@ import copy
 import json
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +72,7 @@ class FakeCluster:
         self.refuse: Callable[[str, str, Any], Answer | None] = lambda *_: None
         self.down_until = 0.0
         self.on_pod_end: Callable[[], None] = lambda: None
+        self.on_pod_start: Callable[[], None] = lambda: None
         self._due: list[tuple[float, Callable[[], None]]] = []
         self.start_pod()
 
@@ -105,9 +107,14 @@ class FakeCluster:
         self.pods[name] = {
             "metadata": {"name": name, "namespace": NAMESPACE, "uid": f"pod-{self.made}", "labels": labels},
             "spec": {**copy.deepcopy(spec), "nodeName": "node1"},
-            "status": {"phase": "Running", "containerStatuses": [{"name": "node", "state": {"running": {}}}]},
+            "status": {
+                "phase": "Running",
+                "startTime": datetime.fromtimestamp(int(self.time), UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+                "containerStatuses": [{"name": "node", "state": {"running": {}}}],
+            },
         }
         self.made += 1
+        self.on_pod_start()
 
     def _end_pods(self) -> None:
         self.on_pod_end()

@@ -117,6 +117,27 @@ def test_a_silent_log_is_told_by_the_next_checkpoint(tmp_path: Path, first: int,
     assert "its log is silent" in done.why
 
 
+def test_a_checkpoint_that_was_faster_than_the_look_is_not_taken_for_an_older_one(tmp_path: Path) -> None:
+    """The new pod has saved step 300 before anybody saw that it runs."""
+    fake = suspended(tmp_path, 100, 200, log=lambda _: "resuming from /mnt/ckpt/run/checkpoint-200")
+    fake.on_pod_start = lambda: (at(hf(tmp_path / "run", 300), fake.time + 0.1), None)[1]
+    done = resume(fake.session([]))
+    assert (done.result, done.step, done.before) == ("resumed", 200, 200)
+
+
+@pytest.mark.parametrize("status", [{}, {"startTime": None}, {"startTime": "soon"}])
+def test_a_pod_that_does_not_say_when_it_started(tmp_path: Path, status: dict[str, Any]) -> None:
+    fake = suspended(tmp_path, 100, 200)
+
+    def forget() -> None:
+        for pod in fake.pods.values():
+            pod["status"].pop("startTime")
+            pod["status"].update(status)
+
+    fake.on_pod_start = forget
+    assert resume(fake.session([])).step == 200
+
+
 def test_a_silent_log_and_nothing_else(tmp_path: Path) -> None:
     fake = suspended(tmp_path, 100, log=lambda _: "")
     session = fake.session([], timeout=30)
@@ -279,6 +300,33 @@ def test_the_api_server_goes_away_and_comes_back(tmp_path: Path) -> None:
     stop(fake.session(said))
     assert any("trying again" in line for line in said)
     assert fake.trainjobs["run"]["spec"]["suspend"] is True
+
+
+@pytest.mark.parametrize("code", [429, 502, 503, 504])
+def test_an_api_server_that_has_just_begun_is_asked_again(tmp_path: Path, code: int) -> None:
+    """It answers before it knows all of its paths."""
+    fake = cluster(tmp_path, 100)
+    began = Answer(code, {"message": "the request has been made before all known HTTP paths have been installed"})
+
+    def begin() -> None:
+        until = fake.time + 10
+        fake.refuse = lambda *_: began if fake.time < until else None
+
+    fake.after(1.0, begin)
+    said: list[str] = []
+    done = drill(fake.session(said))
+    assert done.code == 0
+    assert sum("cannot answer now: the request has been made" in line for line in said) == 1
+
+
+def test_an_api_server_that_never_gets_ready(tmp_path: Path) -> None:
+    fake = cluster(tmp_path, 100)
+    fake.after(1.0, lambda: setattr(fake, "refuse", lambda *_: Answer(503, {"message": "not yet"})))
+    session = fake.session([])
+    with pytest.raises(CannotDo, match="not yet"):
+        stop(session)
+    assert fake.time > 1000 + 20
+    assert "is being suspended; go on with: ckptguard resume run" in session.state
 
 
 def test_the_api_server_goes_away_for_good(tmp_path: Path) -> None:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
 
 from webhook.runs.api import Answer, Api, Unreachable
 from webhook.runs.clock import Clock
 
 Result = TypeVar("Result")
+
+_NOT_NOW: Final = frozenset({429, 502, 503, 504})
+"""What an API server answers that has just begun, has too much to do, or has lost its own store; and a proxy for it."""
 
 
 class PodApi(Api, Protocol):
@@ -20,6 +23,14 @@ class PodApi(Api, Protocol):
     def execute(
         self, namespace: str, pod: str, container: str, command: Sequence[str], seconds: float = 60.0
     ) -> tuple[int | None, str, str]: ...
+
+
+class _NotNow(Unreachable):
+    """There was an answer: to try again."""
+
+    def __init__(self, answer: Answer) -> None:
+        super().__init__(f"the API server cannot answer now: {answer.message[:200]}")
+        self.answer = answer
 
 
 class Kube:
@@ -46,10 +57,29 @@ class Kube:
     ) -> Answer:
         if method == "POST":
             return self._api.request(method, path, params, body, content_type)
-        return self._patiently(lambda: self._api.request(method, path, params, body, content_type))
+
+        def ask() -> Answer:
+            answer = self._api.request(method, path, params, body, content_type)
+            if answer.code in _NOT_NOW:
+                raise _NotNow(answer)
+            return answer
+
+        try:
+            return self._patiently(ask)
+        except _NotNow as last:
+            return last.answer
 
     def text(self, path: str, params: Mapping[str, str] | None = None) -> tuple[int, str]:
-        return self._patiently(lambda: self._api.text(path, params))
+        def ask() -> tuple[int, str]:
+            code, text = self._api.text(path, params)
+            if code in _NOT_NOW:
+                raise _NotNow(Answer(code, {"message": text}))
+            return code, text
+
+        try:
+            return self._patiently(ask)
+        except _NotNow as last:
+            return last.answer.code, last.answer.message
 
     def execute(
         self, namespace: str, pod: str, container: str, command: Sequence[str], seconds: float = 60.0

@@ -48,13 +48,22 @@ def start(session: Session, run: Run, before: Found | None, expected: int | None
         f"{session.command('checkpoints')}"
     )
     suspend(session, run, False)
-    pod, job, container = _wait_new_pod(session, run, old)
-    session.say(f"new pod {pod} on node {job}")
-    return _verdict(session, run, pod, container, before, expected, started)
+    pod, container = _wait_new_pod(session, run, old)
+    name = str(pod["metadata"]["name"])
+    session.say(f"new pod {name} on node {pod['spec'].get('nodeName') or '?'}")
+    return _verdict(session, run, name, container, before, expected, started, _began(pod) or session.kube.clock.now())
 
 
-def _wait_new_pod(session: Session, run: Run, old: set[str]) -> tuple[str, str, str]:
-    """The first training pod that is new and has started: its name, node and training container."""
+def _began(pod: Raw) -> float | None:
+    """When the kubelet took the pod up, as seconds since 1970: nothing that it wrote is older."""
+    try:
+        return datetime.fromisoformat(str((pod.get("status") or EMPTY).get("startTime"))).timestamp()
+    except ValueError:
+        return None
+
+
+def _wait_new_pod(session: Session, run: Run, old: set[str]) -> tuple[Raw, str]:
+    """The first training pod that is new and has started, and the name of its training container."""
     wait = session.waiting()
     directory: Directory | None = None
     while True:
@@ -69,7 +78,7 @@ def _wait_new_pod(session: Session, run: Run, old: set[str]) -> tuple[str, str, 
         for pod in fresh:
             container = directory.container if directory is not None else str(pod["spec"]["containers"][0]["name"])
             if is_running(pod, container) or _has_run(pod, container):
-                return str(pod["metadata"]["name"]), str(pod["spec"].get("nodeName") or "?"), container
+                return pod, container
         if now.over is not None:
             raise CannotDo(f'run "{run.name}" {now.state()} before a pod of it ran: kubectl describe jobset {run.name}')
         why = _pending(session, now, fresh)
@@ -129,15 +138,15 @@ def _verdict(
     before: Found | None,
     expected: int | None,
     started: float,
+    began: float,
 ) -> Resumed:
     """From the new pod's log, held against the directory; where it is silent, from the next checkpoint.
 
-    The first look comes early, before the program can have written anything.
+    ``began``: what is younger was written by the new pod, which a look from outside may be too late to be ahead of.
     """
     kube = session.kube
     path = f"/api/v1/namespaces/{run.namespace}/pods/{pod}/log"
     wait = session.waiting()
-    seen_at = kube.clock.now()
     looked = -5.0
     denied = ""
     while True:
@@ -150,8 +159,8 @@ def _verdict(
             looked = wait.passed()
             found = _look_again(session, run)
             if before is None and found is not None:
-                before = Found(tuple(one for one in found.saved if one.mtime <= seen_at))
-            first = _first_since(found, seen_at)
+                before = Found(tuple(one for one in found.saved if one.mtime <= began))
+            first = _first_since(found, began)
         known = expected if expected is not None else _newest_step(before)
         seconds = kube.clock.monotonic() - started
         if said is not None:
