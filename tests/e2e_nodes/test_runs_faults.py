@@ -69,7 +69,7 @@ class Command:
             stderr=subprocess.PIPE,
             text=True,
             # Whoever started these tests in the background had Ctrl-C ignored, which is inherited.
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),  # noqa: PLW1509
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
         )
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
