@@ -20,6 +20,7 @@ prepares for the training that comes after it, or the shell's course is not told
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 from webhook.model.finding import Finding, Severity
 from webhook.model.rule import Rule
@@ -31,12 +32,15 @@ from webhook.script.shell import Command, Shell
 from webhook.script.values import said, shown
 
 ID = "exit-status-lost"
+_MOST: Final = 8
+"""Programs of one container that are named: whoever loses the status of so many has seen how."""
 
 
 def look(script: Script) -> Iterator[Remark]:
     shell = script.shell
     if shell is None or shell.faults or shell.uncertain:
         return
+    said_so_far = 0
     for one in script.shells:
         if one is shell or not one.inline:
             found = list(trainings(script, one))
@@ -47,6 +51,9 @@ def look(script: Script) -> Iterator[Remark]:
                 remark = _judge(one, command, invocation.name)
                 if remark is not None:
                     yield remark
+                    said_so_far += 1
+                    if said_so_far == _MOST:
+                        return
 
 
 def _judge(shell: Shell, command: Command, name: str) -> Remark | None:

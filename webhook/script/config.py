@@ -11,7 +11,9 @@ from webhook.script.python import _constant
 from webhook.script.values import UNKNOWN, Value
 
 MOST = 2000
-"""Keys of one file that are looked at."""
+"""Keys and maps of one file that are looked at."""
+_ALIASES = 24
+"""Aliases of a file that merges maps: each level multiplies, and the parser builds them all."""
 
 
 class Config(Struct):
@@ -43,6 +45,8 @@ def read_config(file: str, text: str, place: Place) -> Config | None:
     if file.endswith((".yaml", ".yml")):
         import yaml
 
+        if "<<" in text and text.count("*") > _ALIASES:
+            return None
         loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
         try:
             data = yaml.load(text, Loader=loader)  # noqa: S506 - one of the two safe loaders
@@ -63,10 +67,12 @@ def read_config(file: str, text: str, place: Place) -> Config | None:
 def _flat(data: dict[Any, Any]) -> dict[str, Value]:
     out: dict[str, Value] = {}
     pending: list[tuple[str, Any, int]] = [("", data, 0)]
-    while pending and len(out) < MOST:
+    rounds = 0
+    while pending and rounds < MOST:
+        rounds += 1
         path, value, depth = pending.pop()
         if isinstance(value, dict):
-            if depth < 20:
+            if depth < 20 and len(path) < 1024:
                 pending += [
                     (f"{path}.{key}" if path else str(key), below, depth + 1)
                     for key, below in list(value.items())[:MOST]

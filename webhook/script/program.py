@@ -17,6 +17,11 @@ from webhook.script.words import INITS, LONGEST, SHELLS, TOOLS, WRAPPERS
 
 _NESTED: Final = 3
 """Shells inside shells that are followed."""
+_ITEMS: Final = 4096
+"""Items of ``command`` and of ``args`` that are looked at."""
+_SHELLS: Final = 32
+_PROGRAMS: Final = 128
+"""Shell texts and programs of one container that are looked at."""
 
 
 class Flag(Struct, frozen=True):
@@ -163,6 +168,7 @@ class _Reader:
         self.files: dict[str, tuple[str, Place]] = {}
         self.whole = True
         self.first = ""
+        self.read_so_far = 0
 
     def read(self, command: Sequence[Any], args: Sequence[Any]) -> Script:
         words: list[Value] = []
@@ -170,6 +176,11 @@ class _Reader:
         for name, items in (("command", command), ("args", args)):
             for index, item in enumerate(items):
                 place = Place(name, index)
+                if index >= _ITEMS:
+                    # What follows may be any flag, so nothing is known to be absent.
+                    words.append(UNKNOWN)
+                    places.append(place)
+                    break
                 if not isinstance(item, str):
                     continue
                 if len(item) > LONGEST:
@@ -177,6 +188,8 @@ class _Reader:
                     words.append(UNKNOWN)
                 else:
                     words.append(_expanded(item, self.env))
+                    if words[-1] is UNKNOWN:
+                        self.unread.append((place, f"it is longer than {LONGEST // 1024} KiB with its variables"))
                 places.append(place)
         self._run(words, [str(word) if isinstance(word, str) else "" for word in words], places, self.env, None, 0)
         return Script(
@@ -307,6 +320,11 @@ class _Reader:
         if depth > _NESTED:
             self.whole = False
             return
+        if len(self.shells) >= _SHELLS:
+            if self.whole:
+                self.unread.append((place, f"it starts more than {_SHELLS} shells"))
+            self.whole = False
+            return
         if len(text) > LONGEST:
             self.unread.append((place, f"it is longer than {LONGEST // 1024} KiB"))
             return
@@ -327,7 +345,7 @@ class _Reader:
                     command.words,
                     command.raw,
                     [command.place] * len(command.words),
-                    {**env, **command.env},
+                    command.env,
                     _with_pipe(command, previous),
                     depth + 1,
                 )
@@ -589,6 +607,9 @@ class _Reader:
         launcher_flags: Mapping[str, Flag],
     ) -> None:
         try:
+            self.read_so_far += len(text)
+            if self.read_so_far > 2 * LONGEST:
+                raise NotRead(f"its programs are longer than {2 * LONGEST // 1024} KiB together")
             source = python_source(dedented(text))
         except NotRead as reason:
             self.unread.append((place, str(reason)))
@@ -615,6 +636,11 @@ class _Reader:
     ) -> None:
         own = tuple(places[-len(words) :]) if words else ()
         place = places[0] if places else Place("command", 0)
+        if len(self.invocations) >= _PROGRAMS:
+            if self.whole:
+                self.unread.append((place, f"it starts more than {_PROGRAMS} programs"))
+            self.whole = False
+            return
         self.invocations.append(
             Invocation(
                 launchers,
@@ -763,10 +789,12 @@ def _expanded(item: str, env: Mapping[str, Value]) -> Value:
     if "$(" not in item and "$$" not in item:
         return item
     out: list[Any] = []
-    at = 0
+    at = size = 0
     known = True
     while True:
         found = item.find("$", at)
+        if size > LONGEST:
+            return UNKNOWN
         if found < 0 or found + 1 >= len(item):
             out.append(item[at:])
             break
@@ -781,6 +809,7 @@ def _expanded(item: str, env: Mapping[str, Value]) -> Value:
         if name and name in env:
             value = env[name]
             known = known and is_known(value)
+            size += len(value) if isinstance(value, str) else 0
             out.append(value)
             at = end + 1
         else:

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from webhook.model.script import Place
 from webhook.script.heredoc import MARK, Document, lift
-from webhook.script.values import UNKNOWN, Text, Unknown, Value, is_known, join, shown, split_fields
+from webhook.script.values import LONGEST, UNKNOWN, Text, Unknown, Value, is_known, join, shown, split_fields
 
 DEEPEST: Final = 200
 _BUDGET: Final = 1200
@@ -21,6 +21,10 @@ _BUDGET: Final = 1200
 _FAULTY: Final = 80
 """Those of them that may fall after a fault, which is where the parser begins to search."""
 _OPERATORS: Final = "()<>|&;`{}[]"
+_ITEMS: Final = 1024
+"""Items of one array."""
+_WORDS: Final = 16384
+"""Words of all commands: as many as 32 KiB without variables can have."""
 _MOST: Final = 2500
 """Operators of one text. The parser's time grows with the square of their number in texts that are no shell."""
 
@@ -206,6 +210,9 @@ class _Reader:
         self.commands: list[Command] = []
         self.functions: set[str] = set()
         self.statement = 0
+        self.words = 0
+        self.environment: Mapping[str, Value] | None = None
+        self.expanded = 0
 
     def read(self, root: Any) -> Shell:
         statements = [node for node in root.named_children if node.type not in ("comment", "ERROR")]
@@ -278,6 +285,7 @@ class _Reader:
         if kind == "for_statement" or kind == "c_style_for_statement":
             variable = node.child_by_field_name("variable")
             if variable is not None:
+                self.environment = None
                 self.variables[self._raw(variable)] = Unknown("loop", "$" + self._raw(variable))
             return [(child, (*around, Around("for")), ()) for child in node.named_children if child.type == "do_group"]
         if kind in ("else_clause", "case_statement", "case_item"):
@@ -333,13 +341,14 @@ class _Reader:
                 own.append(child)
             elif child.is_named and kind != "comment":
                 fields = self._fields(child)
+                self._spend(len(fields))
                 words.extend(fields)
                 raw.extend([self._raw(child)] * len(fields))
                 self._substitutions(child, around)
             elif kind in ("==", "=~", "=", "!="):
                 words.append(kind)
                 raw.append(kind)
-        env = {name: value for name, value in self.variables.items() if name in self.exported}
+        env = self._environment()
         command = Command(
             tuple(words),
             tuple(raw),
@@ -347,7 +356,7 @@ class _Reader:
             shown(self._raw(node)),
             _background(node, around),
             assigned,
-            {**env, **assigned},
+            {**env, **assigned} if assigned else env,
             statement=self.statement,
         )
         self._redirect(command, own)
@@ -357,7 +366,20 @@ class _Reader:
         elif command.name == "read":
             self._read(command)
         elif command.name == "export":
+            self.environment = None
             self.exported.update(str(word) for word in command.words[1:])
+
+    def _environment(self) -> Mapping[str, Value]:
+        """What is exported by now; the same object for as long as nothing changes."""
+        if self.environment is None:
+            self.environment = {name: value for name, value in self.variables.items() if name in self.exported}
+        return self.environment
+
+    def _spend(self, words: int) -> None:
+        """Counts the words that variables are split into. Raises ``NotRead`` where a few letters make a great many."""
+        self.words += words
+        if self.words > _WORDS:
+            raise NotRead("its variables make too many words")
 
     def _redirect(self, command: Command, redirects: list[Any]) -> None:
         for redirect in redirects:
@@ -399,6 +421,7 @@ class _Reader:
         names = [str(word) for word in command.words[1:] if isinstance(word, str) and word and word[0] != "-"]
         if not names:
             return
+        self.environment = None
         whole = "-d" in command.words
         document = command.document
         self.variables[names[-1]] = Held(document.text, document.line) if document is not None and whole else UNKNOWN
@@ -406,6 +429,7 @@ class _Reader:
     def _assign(self, node: Any, around: tuple[Around, ...]) -> None:
         kind = node.type
         first = self._raw(node.children[0]) if node.children else ""
+        self.environment = None
         if kind == "unset_command":
             for child in node.named_children:
                 self.variables.pop(self._raw(child), None)
@@ -427,6 +451,8 @@ class _Reader:
                 continue
             if kind == "declaration_command" and (first == "export" or "-x" in self._raw(node).split()):
                 self.exported.add(name)
+        # Once more: what a value runs (``$(date)``) has asked for it in between.
+        self.environment = None
         self.commands.append(
             Command(
                 (),
@@ -447,8 +473,11 @@ class _Reader:
         adds = any(child.type == "+=" for child in node.children)
         if value is not None and value.type == "array":
             items = tuple(item for child in value.named_children for item in self._fields(child))
-            before = self.variables.get(target, ())
-            return target, (before + items if isinstance(before, tuple) else UNKNOWN) if adds else items
+            before = self.variables.get(target, ()) if adds else ()
+            self._spend(len(items))
+            if not isinstance(before, tuple) or len(before) + len(items) > _ITEMS:
+                return target, UNKNOWN
+            return target, before + items
         if adds:
             return target, join((self.variables.get(target, UNKNOWN), self.word(value) if value is not None else ""))
         return target, "" if value is None else self.word(value)
@@ -582,7 +611,11 @@ class _Reader:
         """
         if document.quoted or ("$" not in document.text and "`" not in document.text and "\\" not in document.text):
             return document.text
-        return expand_document(document.text, self.variables)
+        text = expand_document(document.text, self.variables)
+        self.expanded += len(text)
+        if self.expanded > 2 * LONGEST:
+            raise NotRead("its here-documents are too long with their variables")
+        return text
 
     def _place(self, node: Any) -> Place:
         return Place(self.place.field, self.place.index, self.place.line + node.start_point[0])
@@ -629,7 +662,7 @@ _STATEMENTS: Final = frozenset(
 def expand_document(text: str, variables: Mapping[str, Value]) -> str:
     """A text between ``<<EOF`` and ``EOF`` with the shell's variables in it."""
     out: list[str] = []
-    at = 0
+    at = size_of = 0
     size = len(text)
     while at < size:
         next_at = min((found for mark in "$`\\" if (found := text.find(mark, at)) >= 0), default=size)
@@ -653,6 +686,10 @@ def expand_document(text: str, variables: Mapping[str, Value]) -> str:
             at = size if end < 0 else end + 1
         else:
             at = _expand_one(text, at, variables, out)
+            if len(out[-1]) > 256:
+                size_of += len(out[-1])
+                if size_of > LONGEST:
+                    raise NotRead("its here-documents are too long with their variables")
     return "".join(out)
 
 
