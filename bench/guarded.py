@@ -1,4 +1,7 @@
-"""The server under measurement: the real process, with the benchmark's cluster in its view. Flags as NAME=VALUE."""
+"""The server under measurement: the real process, with the benchmark's cluster in its view. Flags as NAME=VALUE.
+
+``forget=true``: no request finds what an earlier one worked out of the same spec, as if each had one of its own.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +9,25 @@ import sys
 
 from bench.objects import BenchView
 from webhook.bootstrap import Cluster, assemble, read_settings
+from webhook.effective import kept
+from webhook.model.cluster import ClusterView
+from webhook.model.request import Request
 from webhook.server.admission import FixedViews
+
+
+class Forgetful(FixedViews):
+    """The same view for every request, and none remembers another."""
+
+    def at_once(self, request: Request) -> ClusterView | None:
+        kept.clear()
+        return super().at_once(request)
 
 
 def main() -> None:
     """Serve until SIGTERM."""
-    settings = read_settings(dict(argument.split("=", 1) for argument in sys.argv[1:]))
-    server, close = assemble(settings, Cluster(FixedViews(BenchView())))
+    flags = dict(argument.split("=", 1) for argument in sys.argv[1:])
+    views = Forgetful if flags.pop("forget", "") == "true" else FixedViews
+    server, close = assemble(read_settings(flags), Cluster(views(BenchView())))
     server.run()
     close()
 

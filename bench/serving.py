@@ -34,7 +34,10 @@ class Load(NamedTuple):
 
 
 def measure_serving(rounds: int, requests: int) -> list[Row]:
-    """Requests per processor second, and p99, of verdicts and patches, each server alone on one core."""
+    """Requests per processor second, and p99, of verdicts and patches, each server alone on one core.
+
+    ``new``: each request as if its spec had not been seen before; else the server knows the one TrainJob of the load.
+    """
     missing = [tool for tool in ("h2load", "go", "openssl", "taskset") if shutil.which(tool) is None]
     if missing:
         return [Row(f"serving: no {', '.join(missing)} (apt-get install nghttp2-client golang)", "", "", None, "")]
@@ -45,16 +48,23 @@ def measure_serving(rounds: int, requests: int) -> list[Row]:
         body.write_bytes(review(trainjob()))
         floor = folder / "floor"
         subprocess.run(["go", "build", "-o", str(floor), "."], cwd=HERE / "floor", check=True, env=go_environment())  # noqa: S603, S607
-        ports = _free_ports(2)
+        ports = _free_ports(3)
         ours = [sys.executable, "-m", "bench.guarded", f"listen=127.0.0.1:{ports[0]}", "no_cluster=true"]
         ours += [f"tls_cert={cert}", f"tls_key={key}", "audit_file=" + str(folder / "audit.log"), "audit_stdout=false"]
+        forgetful = [*ours[:3], f"listen=127.0.0.1:{ports[2]}", *ours[4:], "forget=true"]
         against = [str(floor), "-listen", f"127.0.0.1:{ports[1]}", "-tls-cert", str(cert), "-tls-key", str(key)]
         loads: dict[tuple[str, int], list[Load]] = defaultdict(list)
-        with _started(_pinned(ours), ports[0]) as guard, _started(_pinned(against), ports[1], GOMAXPROCS="1") as go:
+        with (
+            _started(_pinned(ours), ports[0]) as guard,
+            _started(_pinned(forgetful), ports[2]) as anew,
+            _started(_pinned(against), ports[1], GOMAXPROCS="1") as go,
+        ):
             targets = {
                 "floor": (go, f"https://127.0.0.1:{ports[1]}/validate"),
                 "validate": (guard, f"https://127.0.0.1:{ports[0]}/validate"),
                 "mutate": (guard, f"https://127.0.0.1:{ports[0]}/mutate"),
+                "validate, new": (anew, f"https://127.0.0.1:{ports[2]}/validate"),
+                "mutate, new": (anew, f"https://127.0.0.1:{ports[2]}/mutate"),
             }
             for pid, url in targets.values():
                 _load(pid, url, 8, WARM_UP, body, folder)
@@ -66,7 +76,7 @@ def measure_serving(rounds: int, requests: int) -> list[Row]:
     goals = {8: ">= 0.7", 64: ">= 0.9"}
     for connections in CONNECTIONS:
         base = loads["floor", connections]
-        for target in ("validate", "mutate"):
+        for target in list(targets)[1:]:
             mine = loads[target, connections]
             rows.append(
                 compare(
