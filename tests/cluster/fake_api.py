@@ -31,6 +31,8 @@ class FakeApi:
         self._watches: dict[str, list[asyncio.Queue[bytes | None]]] = {}
         self._runner: web.AppRunner | None = None
         self.port = 0
+        self.counts = True
+        """Whether a page says how many objects come after it."""
 
     async def __aenter__(self) -> FakeApi:
         await self.start()
@@ -120,9 +122,11 @@ class FakeApi:
                  path.startswith(f"{collection}/")]  # fmt: skip
         start = int(query.get("continue") or 0)
         end = start + int(query.get("limit") or 500)
-        metadata = {"resourceVersion": str(self.version)}
+        metadata: Object = {"resourceVersion": str(self.version)}
         if end < len(items):
             metadata["continue"] = str(end)
+            if self.counts:
+                metadata["remainingItemCount"] = len(items) - end
         return web.json_response({"kind": "List", "metadata": metadata, "items": items[start:end]})
 
     async def _watch(self, request: web.Request) -> web.StreamResponse:

@@ -361,33 +361,74 @@ def test_lists_are_read_again_before_a_denial() -> None:
     run(test)
 
 
+def free_volume(name: str) -> dict[str, object]:
+    return {"metadata": {"name": name}, "spec": {"storageClassName": "manual", "nfs": {}}}
+
+
+async def with_many_volumes(world: World) -> Watch:
+    """More than are listed for one request, in the table and in the cluster."""
+    import orjson
+
+    for number in range(5001):
+        volume = {"metadata": {"name": f"pv{number}"}, "spec": {"nfs": {}}, "status": {"phase": "Bound"}}
+        world.tables.volumes.put(orjson.dumps(volume))
+        world.api.objects[f"/api/v1/persistentvolumes/pv{number}"] = volume
+    watch = world.watches[VOLUME]
+    watch.trouble = None
+    watch.position = world.api.version
+    return watch
+
+
+FREE = (FREE_VOLUMES, "", "manual")
+
+
 def test_too_many_volumes_are_not_listed_but_caught_up_with() -> None:
     import orjson
 
-    def volume(name: str) -> bytes:
-        return orjson.dumps({"metadata": {"name": name}, "spec": {"nfs": {}}, "status": {"phase": "Bound"}})
-
     async def test(world: World) -> None:
-        for number in range(5001):
-            world.tables.volumes.put(volume(f"pv{number}"))
-        watch = world.watches[VOLUME]
-        watch.trouble = None
-        free = {"spec": {"storageClassName": "manual", "nfs": {}}}
-        world.api.put("/api/v1/persistentvolumes/new", free)
+        watch = await with_many_volumes(world)
+        new = world.api.put("/api/v1/persistentvolumes/new", free_volume("new"))
 
         async def arrive() -> None:
-            await asyncio.sleep(0.05)
-            world.tables.volumes.put(orjson.dumps(world.api.objects["/api/v1/persistentvolumes/new"]))
+            await asyncio.sleep(0.5)  # later than one would wait for nothing
+            world.tables.volumes.put(orjson.dumps(new))
             watch.position = world.api.version
 
         arriving = asyncio.create_task(arrive())
-        answer = await world.reader.read((FREE_VOLUMES, "", "manual"), monotonic())
+        answer = await world.reader.read(FREE, monotonic())
         await arriving
         assert [found.name for found in answer.value] == ["new"]
         assert [query["limit"] for query in world.api.requests("/api/v1/persistentvolumes")] == ["1"]
         watch.trouble = "the API server cannot be reached"
-        answer = await world.reader.read((FREE_VOLUMES, "", "manual"), monotonic())
+        answer = await world.reader.read(FREE, monotonic())
         assert answer.value is Gap.UNKNOWN
+
+    run(test)
+
+
+def test_many_volumes_and_other_things_that_change() -> None:
+    """Versions count every kind; a watch of volumes hears nothing of that, so the volumes are counted."""
+
+    async def test(world: World) -> None:
+        await with_many_volumes(world)
+        world.api.version += 100
+        started = monotonic()
+        answer = await world.reader.read(FREE, monotonic())
+        assert answer.value == []
+        assert monotonic() - started < 1
+
+    run(test)
+
+
+@pytest.mark.parametrize("counted", [True, False])
+def test_a_volume_that_the_watch_has_not_told_of_yet(counted: bool) -> None:
+    async def test(world: World) -> None:
+        await with_many_volumes(world)
+        world.api.counts = counted
+        world.api.put("/api/v1/persistentvolumes/new", free_volume("new"))
+        answer = await world.reader.read(FREE, monotonic())
+        assert answer.value is Gap.UNKNOWN
+        assert answer.why == "PersistentVolumes: the watch is behind the API server"
 
     run(test)
 

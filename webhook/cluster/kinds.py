@@ -87,6 +87,7 @@ class Lean(Struct, rename="camel", gc=False):
 class ListMeta(Lean):
     resource_version: str = ""
     continue_: str = field(default="", name="continue")
+    remaining_item_count: int | None = None
 
 
 class Page(Lean):

@@ -64,7 +64,8 @@ _FORBIDDEN_SECONDS: Final = 10.0
 _LISTED_AT_MOST: Final = 5000
 """Volumes. Listing more would take longer than a request may wait."""
 _SETTLE_SECONDS: Final = 0.3
-_SETTLE_STEPS: Final = 15
+_STEP_SECONDS: Final = 0.02
+_STEPS: Final = 60
 _NAME: Final = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-.")
 _page = msgspec.json.Decoder(Page).decode
 
@@ -226,22 +227,32 @@ class Reader:
     async def _free_volumes(self, storage_class: str) -> Answer:
         """The volumes of a class that no claim holds: listed, or where there are too many, from a table brought up."""
         if self._tables is not None and self._volumes is not None and len(self._tables.volumes) > _LISTED_AT_MOST:
-            page = _page(await self._connection.get(KINDS[VOLUME].collection, {"limit": "1"}))
-            version = page.metadata.resource_version
-            # A consistent read: the API server's own cache has caught up with it, and sends what is new right now.
-            if self._volumes.trouble is not None or not version.isdigit():
-                return Answer(Gap.UNKNOWN, f"PersistentVolumes: {self._volumes.trouble or 'no version'}")
-            for _ in range(_SETTLE_STEPS):
-                if self._volumes.position >= int(version):
-                    break
-                await asyncio.sleep(_SETTLE_SECONDS / _SETTLE_STEPS)
-            return Answer(self._tables.volumes.available(storage_class))
+            return await self._caught_up(self._tables.volumes, self._volumes, storage_class)
         table = VolumeTable()
         for number, item in enumerate(await self._list(VOLUME)):
             table.put(item)
             if number % 500 == 499:
                 await asyncio.sleep(0)
         return Answer(list(table.available(storage_class)))
+
+    async def _caught_up(self, table: VolumeTable, watch: Watch, storage_class: str) -> Answer:
+        """From the table, once it has everything that there was when we asked; unknown where that cannot be told.
+
+        It has where the watch got as far as the API server was then, or else (a watch is told nothing while nothing
+        happens) where it holds as many volumes as the API server counts, and its events had time to arrive.
+        """
+        page = _page(await self._connection.get(KINDS[VOLUME].collection, {"limit": "1"}))
+        version, more = page.metadata.resource_version, page.metadata.remaining_item_count
+        count = len(page.items or ()) + more if more is not None else None
+        for step in range(_STEPS):
+            if watch.trouble is not None:
+                return Answer(Gap.UNKNOWN, f"PersistentVolumes: {watch.trouble}")
+            if version.isdigit() and watch.position >= int(version):
+                return Answer(table.available(storage_class))
+            if step * _STEP_SECONDS >= _SETTLE_SECONDS and len(table) == count:
+                return Answer(table.available(storage_class))
+            await asyncio.sleep(_STEP_SECONDS)
+        return Answer(Gap.UNKNOWN, "PersistentVolumes: the watch is behind the API server")
 
 
 class LiveView:
