@@ -1,7 +1,7 @@
 """Judges training programs of other people as if each were submitted with a declared directory, and prints a table.
 
 ``python -m tests.precision.corpus LIST`` reads lines ``repository<TAB>file<TAB>path`` and prints what our rules about
-programs say of each file, with the lines they point at. Nothing of the programs is kept: docs/precision.md has the
+programs say of each file, with the lines they point at. A fourth column ``as it stands`` leaves its directories alone. Nothing of the programs is kept: docs/precision.md has the
 repository, the file, the rule and whether it was right.
 
 What a program is told on its command line decides where it saves. So that the rules have something to look at, its
@@ -43,13 +43,15 @@ def program_rules() -> tuple[Rule, ...]:
     return tuple(rule for rule in RULES if rule.reads_program)
 
 
-def script_of(name: str, text: str, directories: tuple[str, ...] = (OUT,)) -> Script:
+def script_of(name: str, text: str, as_it_stands: bool = False) -> Script:
     """One Python text as a container runs it."""
+    directories = (OUT,)
     name = re.sub(r"[^\w.-]", "_", name)
     if name.endswith(".sh"):
         launch = Launch(directories=directories, mounts=("/mnt/ckpt",), grace=60, working_dir=OUT)
         return read_script(["bash", "-c"], [text], {"CKPT_DIR": OUT}, launch)
-    text = _PLACES.sub(_ROOT, text) + f'\n{_ROOT} = "{OUT}"\n'
+    if not as_it_stands:
+        text = _PLACES.sub(_ROOT, text) + f'\n{_ROOT} = "{OUT}"\n'
     spread = any(word in text for word in _SPREAD)
     launch = Launch(
         pods=2 if spread else 1,
@@ -89,11 +91,12 @@ def moved(script: Script, text: str) -> str:
     return "\n".join(lines)
 
 
-def judge(name: str, text: str) -> tuple[Script, list[tuple[str, Remark]], list[str]]:
+def judge(name: str, text: str, as_it_stands: bool = False) -> tuple[Script, list[tuple[str, Remark]], list[str]]:
     """The script, what every rule says of it, and its lines as they were judged."""
-    first = script_of(name, text)
-    text = moved(first, _PLACES.sub(_ROOT, text)) if first.pythons else text
-    script = script_of(name, text)
+    script = script_of(name, text, as_it_stands)
+    if script.pythons and not as_it_stands and not name.endswith(".sh"):
+        text = moved(script, _PLACES.sub(_ROOT, text))
+        script = script_of(name, text)
     remarks: list[tuple[str, Remark]] = []
     for rule in program_rules():
         look = importlib.import_module("webhook.rules." + rule.id.replace("-", "_")).look
@@ -101,18 +104,18 @@ def judge(name: str, text: str) -> tuple[Script, list[tuple[str, Remark]], list[
     return script, remarks, text.split("\n")
 
 
-def rows(listing: Path) -> Iterator[tuple[str, str, Path]]:
+def rows(listing: Path) -> Iterator[tuple[str, str, Path, bool]]:
     for line in listing.read_text().splitlines():
         if line and not line.startswith("#"):
-            repository, file, path = line.split("\t")
-            yield repository, file, Path(path)
+            repository, file, path, *rest = line.split("\t")
+            yield repository, file, Path(path), rest == ["as it stands"]
 
 
 def main() -> None:
     count = warned = 0
-    for repository, file, path in rows(Path(sys.argv[1])):
+    for repository, file, path, as_it_stands in rows(Path(sys.argv[1])):
         text = path.read_text(errors="replace")
-        script, remarks, lines = judge(path.name, text)
+        script, remarks, lines = judge(path.name, text, as_it_stands)
         count += 1
         warned += bool(remarks)
         print(f"== {repository} {file} {'unread ' + str(script.unread) if script.unread else ''}")

@@ -12,7 +12,7 @@ Good:
       found = [max(glob.glob(f"{out}/step_*.pt"), key=step_of, default=None) if rank == 0 else None]
       dist.broadcast_object_list(found, src=0)
 Reads: where the program lists checkpoints: the fast tier, the container's own files, names with a rank in them.
-Silent when: one pod trains; a broadcast or another collective on objects follows; one rank alone looks; the directory
+Silent when: one pod trains; the files are fetched from a bucket before; a broadcast or another collective on objects follows; one rank alone looks; the directory
 is on the shared claim and the names hold no rank.
 """
 
@@ -36,6 +36,8 @@ ID = "ranks-resume-apart"
 _LISTS: Final = ("glob.glob", "glob.iglob", "os.listdir", "os.scandir")
 _METHODS: Final = ("glob", "rglob", "iterdir", "get_last_checkpoint", "latest_checkpoint")
 _TELLS: Final = ("broadcast", "all_gather", "all_reduce", "allreduce", "gather_object", "scatter_object", "bcast")
+_FETCHES: Final = ("s3://", "gs://", "boto3", "rsync", "gsutil", "snapshot_download", "hf_hub_download", "fsspec")
+"""What fills a directory of one's own from a place that all share."""
 _CONTAINERS: Final = ("/tmp/", "/var/tmp/", "/root/", "/dev/shm/")  # noqa: S108 - they are recognised, not used
 _WORDS: Final = ("ckpt", "checkpoint", "step", "epoch", "iter", ".pt", "global_step")
 
@@ -44,7 +46,7 @@ def look(script: Script) -> Iterator[Remark]:
     if script.launch.pods < 2:
         return
     for python in script.pythons:
-        if any(word in python.source.code for word in _TELLS):
+        if any(word in python.source.code for word in (*_TELLS, *_FETCHES)):
             continue
         if (
             not any(load.python is python for load in loads(script))
