@@ -26,7 +26,7 @@ from webhook.model.subject import Subject
 from webhook.model.verdict import Decision, Defaulted, Facts
 from webhook.rules import RULES
 from webhook.script import find_directory, find_programs
-from webhook.storage import classify
+from webhook.storage import claim_signs, classify
 
 if TYPE_CHECKING:
     from webhook.script import Script
@@ -95,7 +95,8 @@ def review_object(request: Request, cluster: ClusterView, policy: Policy, releas
         judged.append((1, -1, _in_mode(_broken(request, "effective", error), mode)))
     if subject is not None:
         try:
-            asked = _asked(subject.is_trainjob, signs_of(subject), _about_programs(subject), _silent(subject))
+            signs = signs_of(subject) | claim_signs(subject)
+            asked = _asked(subject.is_trainjob, signs, _about_programs(subject), _silent(subject))
         except Exception as error:
             asked = _asked(subject.is_trainjob, ~0, _NONE, _NONE)
             broken.append("script")

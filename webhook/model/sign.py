@@ -33,12 +33,16 @@ TTL: Final = 256
 RESTARTS: Final = 512
 """Restarts are anything but a number within the policy's ceiling, or rules decide on them."""
 
+ODD_CLAIMS: Final = 1024
+"""The pods have a volume that is anything but a bound ReadWriteMany file system free of nodes and zones; see
+``webhook.storage.claim_signs``."""
+
 _DECLARED: Final = DirectoryStatus.DECLARED
 _DURABLE: Final = (StorageKind.ONE_NODE, StorageKind.MANY_NODES, StorageKind.BY_TEMPLATE)
 
 
 def signs_of(subject: Subject) -> int:
-    """The signs that the subject bears, as bits."""
+    """The signs that the subject bears, as bits, apart from those of its claims."""
     signs = 0
     request = subject.request
     if request.operation == "UPDATE":

@@ -24,7 +24,7 @@ from webhook.model.cluster import Claim, PersistentVolume
 from webhook.model.finding import Finding, Severity
 from webhook.model.pod import EffectiveJob, Raw, StorageKind
 from webhook.model.rule import Rule
-from webhook.model.sign import MANY_PODS
+from webhook.model.sign import ODD_CLAIMS
 from webhook.model.size import format_bytes
 from webhook.model.subject import Subject
 from webhook.storage import Use, claim_instead, new_claim, volume_uses
@@ -116,5 +116,5 @@ RULE = Rule(
     why="pods on other nodes cannot mount it, so the run hangs before it can resume",
     check=check,
     on_runtime=Severity.WARN,
-    when=MANY_PODS,
+    when=ODD_CLAIMS,
 )

@@ -25,6 +25,7 @@ from collections.abc import Iterator
 from webhook.model.cluster import Gap
 from webhook.model.finding import Finding, Severity
 from webhook.model.rule import Rule
+from webhook.model.sign import ODD_CLAIMS
 from webhook.model.subject import Subject
 from webhook.storage import claim_uses, modes_needed, new_claim
 
@@ -64,4 +65,5 @@ RULE = Rule(
     why="the pods wait for the claim for ever, so nothing runs and nothing resumes",
     check=check,
     on_runtime=Severity.WARN,
+    when=ODD_CLAIMS,
 )

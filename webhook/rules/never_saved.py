@@ -55,7 +55,7 @@ def _of_use(script: Script, use: Use) -> Iterator[Remark]:
         if use.python is not None and (_saves_itself(use.python) or _has_unseen_model(use, use.python)):
             return
         if use.saves.given or not use.partial:
-            written = use.saves.written or "absent"
+            written = (use.saves.written or "absent").removeprefix(use.saves.name).lstrip(" =:")
             yield Remark(
                 use.saves.place,
                 f'"{use.saves.name}" is {said(written)}, so nothing is saved before the end',

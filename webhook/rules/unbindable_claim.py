@@ -24,6 +24,7 @@ from collections.abc import Iterator
 from webhook.model.cluster import Claim, Gap, StorageClass
 from webhook.model.finding import Finding, Severity
 from webhook.model.rule import Rule
+from webhook.model.sign import ODD_CLAIMS
 from webhook.model.size import format_bytes
 from webhook.model.subject import Subject
 from webhook.storage import Use, binding_candidates, claim_uses, class_of, new_claim, provisioner_reach
@@ -103,4 +104,5 @@ RULE = Rule(
     why="the claim stays Pending and the pods wait for it for ever, so nothing runs and nothing resumes",
     check=check,
     on_runtime=Severity.WARN,
+    when=ODD_CLAIMS,
 )

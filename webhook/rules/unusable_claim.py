@@ -22,6 +22,7 @@ from typing import Final
 from webhook.model.cluster import Claim
 from webhook.model.finding import Finding, Severity
 from webhook.model.rule import Rule
+from webhook.model.sign import ODD_CLAIMS
 from webhook.model.size import format_bytes
 from webhook.model.subject import Subject
 from webhook.storage import claim_uses, modes_needed, new_claim
@@ -69,4 +70,5 @@ RULE = Rule(
     why="the pods cannot mount the claim, so nothing runs and nothing resumes",
     check=check,
     on_runtime=Severity.WARN,
+    when=ODD_CLAIMS,
 )

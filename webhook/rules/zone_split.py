@@ -25,6 +25,7 @@ from collections.abc import Callable, Iterator
 from webhook.model.cluster import PersistentVolume, StorageClass
 from webhook.model.finding import Finding, Severity
 from webhook.model.rule import Rule
+from webhook.model.sign import ODD_CLAIMS
 from webhook.model.subject import Subject
 from webhook.storage import Use, claim_uses, hostnames
 
@@ -92,4 +93,5 @@ RULE = Rule(
     why="no node can mount all of them, so the pod waits for ever and the run never comes back",
     check=check,
     on_runtime=Severity.WARN,
+    when=ODD_CLAIMS,
 )

@@ -6,13 +6,14 @@ from webhook.storage.kinds import classify
 from webhook.storage.on_claim import path_on_claim
 from webhook.storage.reach import inline_reach, provisioner_reach
 from webhook.storage.sources import SOURCES, source_of
-from webhook.storage.uses import Use, claim_uses, volume_uses
+from webhook.storage.uses import Use, claim_signs, claim_uses, volume_uses
 
 __all__ = [
     "SOURCES",
     "Use",
     "binding_candidates",
     "claim_instead",
+    "claim_signs",
     "claim_uses",
     "class_of",
     "classify",

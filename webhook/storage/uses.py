@@ -6,9 +6,10 @@ from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
 
-from webhook.model.cluster import Claim, Gap
+from webhook.model.cluster import Claim, Gap, PersistentVolume
 from webhook.model.finding import Origin, Severity
 from webhook.model.pod import EMPTY, Checkpoint, DirectoryStatus, EffectiveJob, EffectiveSet, Raw, Storage, StorageKind
+from webhook.model.sign import ODD_CLAIMS
 from webhook.model.subject import Subject
 from webhook.storage.kinds import classify
 from webhook.storage.sources import CLAIM, CSI, SOURCES, source_of
@@ -110,6 +111,26 @@ def claim_uses(subject: Subject) -> Sequence[Use]:
             uses = [use for use in volume_uses(subject) if use.storage.claim_name is not None]
         subject.memo["claim uses"] = uses
     return uses
+
+
+def claim_signs(subject: Subject) -> int:
+    """``ODD_CLAIMS``, unless each claim is there, bound and in use, and every node may mount its file system."""
+    for use in volume_uses(subject):
+        claim, volume = use.storage.claim, use.storage.volume
+        if (
+            use.template
+            or not isinstance(claim, Claim)
+            or not isinstance(volume, PersistentVolume)
+            or not claim.volume_name
+            or claim.terminating
+            or claim.phase == "Lost"
+            or claim.volume_mode != "Filesystem"
+            or "ReadWriteMany" not in claim.access_modes
+            or volume.node_affinity
+            or volume.zones
+        ):
+            return ODD_CLAIMS
+    return 0
 
 
 def _collect(subject: Subject) -> Sequence[Use]:
