@@ -59,7 +59,7 @@ def _of_use(script: Script, use: Use) -> Iterator[Remark]:
             yield Remark(
                 use.saves.place,
                 f'"{use.saves.name}" is {said(written)}, so nothing is saved before the end',
-                use.framework.every_fix,
+                _fix(use.saves.name, use.framework.every_fix),
                 subject=use.saves.name,
             )
         return
@@ -89,6 +89,13 @@ def _saves_itself(python: Python) -> bool:
     if any(call.node.args and not _are_known(python, call.node.args[0], call.around) for call in _added(python)):
         return True
     return any(_in_hook(python, call) for call in python.source.calls if _is_save(call))
+
+
+def _fix(name: str, fix: str) -> str:
+    """``a="b", c=1`` as flags, where the user gives flags."""
+    if not name.startswith("--") or fix.startswith("-"):
+        return fix
+    return " ".join(f"--{one.replace('=', ' ')}" for one in fix.replace('"', "").split(", "))
 
 
 def _has_unseen_model(use: Use, python: Python) -> bool:

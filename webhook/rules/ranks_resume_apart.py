@@ -12,8 +12,8 @@ Good:
       found = [max(glob.glob(f"{out}/step_*.pt"), key=step_of, default=None) if rank == 0 else None]
       dist.broadcast_object_list(found, src=0)
 Reads: where the program lists checkpoints: the fast tier, the container's own files, names with a rank in them.
-Silent when: one pod trains; the files are fetched from a bucket before; a broadcast or another collective on objects follows; one rank alone looks; the directory
-is on the shared claim and the names hold no rank.
+Silent when: one pod trains; the files are fetched from a bucket before; a broadcast or another collective on objects
+follows; one rank alone looks; the directory is on the shared claim and the names hold no rank.
 """
 
 from __future__ import annotations
