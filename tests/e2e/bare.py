@@ -6,6 +6,7 @@ import base64
 import json
 import os
 import ssl
+import subprocess
 import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
@@ -63,6 +64,13 @@ class BareControlPlane(ControlPlane):
         """Returns when the API server answers."""
         self._wait_api()
 
+    def compact_etcd(self) -> None:
+        """Has etcd forget every version but the last."""
+        base = f"http://127.0.0.1:{self._etcd_port}/v3/kv"
+        key = base64.b64encode(b"/registry").decode()
+        revision = _post(f"{base}/range", {"key": key})["header"]["revision"]
+        _post(f"{base}/compaction", {"revision": revision, "physical": True})
+
     def signal_apiserver(self, number: int) -> None:
         """Sends the API server a signal, such as SIGSTOP."""
         child = self._processes["kube-apiserver"]._child
@@ -83,6 +91,13 @@ def bare_plane() -> BareControlPlane:
             pytest.fail(str(missing))
         pytest.skip(str(missing))
     return BareControlPlane(RELEASES["2.3.0"])
+
+
+def _post(url: str, value: Object) -> Object:
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    with opener.open(urllib.request.Request(url, json.dumps(value).encode()), timeout=30) as answer:
+        found: Object = json.load(answer)
+    return found
 
 
 class Answer:
@@ -122,6 +137,21 @@ class OwnGuard(Guard):
     def launch(self) -> None:
         """Starts the server and waits for nothing."""
         self._process.start()
+
+    def signal(self, number: int) -> None:
+        """Sends it a signal, such as SIGSTOP."""
+        self._child.send_signal(number)
+
+    def resident_kilobytes(self) -> int:
+        """Its resident memory."""
+        text = Path(f"/proc/{self._child.pid}/status").read_text()
+        return next(int(line.split()[1]) for line in text.splitlines() if line.startswith("VmRSS:"))
+
+    @property
+    def _child(self) -> subprocess.Popen[bytes]:
+        child = self._process._child
+        assert child is not None
+        return child
 
     def get(self, path: str) -> tuple[int, str]:
         """Code and text of a GET; code 0 where nobody listens."""

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.controlplane import build
-from tests.e2e.controlplane.cluster import Cluster, GivenCluster
+from tests.e2e.controlplane.cluster import Cluster, GivenCluster, Object
 from tests.e2e.controlplane.controlplane import ControlPlane, needed_components
-from tests.e2e.controlplane.guard import Guard, is_registered, unregister_webhook
+from tests.e2e.controlplane.guard import Guard, is_registered, registrations, unregister_webhook
 from tests.e2e.controlplane.releases import RELEASES
 
 
@@ -26,12 +26,15 @@ class Clusters:
         self._given: GivenCluster | None = None
         self._started: dict[tuple[str, bool], ControlPlane] = {}
         self._guards: dict[tuple[str, bool], Guard] = {}
+        self._found: list[Object] = []
+        """What was registered under our name on the given cluster."""
 
     def get(self, release: str, *, kueue: bool = False) -> Cluster:
         """The cluster for a release, with Kueue where asked for. Skips the test where there can be none."""
         if given := os.environ.get("E2E_KUBECONFIG"):
             if self._given is None:
                 self._given = _given(Path(given))
+                self._found = registrations(self._given)
             _skip_unless_fit(self._given, release, kueue)
             return self._given
         key = (release, kueue)
@@ -44,6 +47,9 @@ class Clusters:
         key = (release, kueue)
         cluster = self.get(release, kueue=kueue)
         if key not in self._guards:
+            # Where one is installed already, ours takes its place until the end.
+            if self._found:
+                unregister_webhook(cluster)
             self._guards[key] = Guard(cluster)
         guard = self._guards[key]
         if not guard.running:
@@ -54,9 +60,12 @@ class Clusters:
 
     def stop(self) -> None:
         """Ends everything."""
+        if self._given is not None and self._guards:
+            if self._found:
+                self._given.apply(*self._found, server_side=True)
+            else:
+                unregister_webhook(self._given)
         for guard in self._guards.values():
-            if isinstance(guard.cluster, GivenCluster):
-                guard.unregister()
             guard.stop()
         for plane in self._started.values():
             plane.stop()

@@ -122,6 +122,16 @@ def is_registered(cluster: Cluster) -> bool:
     return cluster.get("mutatingwebhookconfigurations", NAME) is not None
 
 
+def registrations(cluster: Cluster) -> list[Object]:
+    """What is registered under our name, fit to be applied again."""
+    found = []
+    for kind in ("mutatingwebhookconfigurations", "validatingwebhookconfigurations"):
+        if (one := cluster.get(kind, NAME)) is not None:
+            kept = {key: value for key, value in one["metadata"].items() if key in ("name", "labels", "annotations")}
+            found.append({key: one[key] for key in ("apiVersion", "kind", "webhooks")} | {"metadata": kept})
+    return found
+
+
 def _wait_until_called(cluster: Cluster, *, called: bool) -> None:
     # The API server reads its registrations from a cache that trails. Its audit log says whom it asked.
     if not isinstance(cluster, ControlPlane):
