@@ -85,9 +85,7 @@ def _in_text(script: Script, python: Python) -> Iterator[Use]:
     resume = _resume(python, trains)
     for call in arguments_calls(python):
         yield _from_call(python, call, resume)
-    if any(
-        call.attr.startswith("parse_") and "HfArgumentParser" in _receiver(python, call) for call in _parsing(python)
-    ):
+    if any(_receiver(python, call).endswith(("HfArgumentParser", "TrlParser")) for call in _parsing(python)):
         invocation = next((one for one in script.invocations if one.python is python), None)
         if invocation is not None:
             yield _from_flags(invocation, python, resume)

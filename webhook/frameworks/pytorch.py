@@ -1,7 +1,9 @@
 """Plain PyTorch: a loop of one's own with ``torch.save``.
 
-Read in torch 2.15.0, ``torch/serialization.py``: ``save(obj, f)`` opens the file for writing, so that a fixed name
-holds neither the old nor the new while it runs; it knows nothing of processes, nor of what is in ``obj``.
+Read in torch 2.15.0 (the released wheel), ``torch/serialization.py``: ``save(obj, f)`` gives the name to
+``PyTorchFileWriter`` (``_open_zipfile_writer_file``), which writes to it in place and ends the archive, by
+``write_end_of_file()``, only when all is written: until then a fixed name holds neither the old nor the new. It knows
+nothing of processes, nor of what is in ``obj``.
 """
 
 from __future__ import annotations

@@ -37,7 +37,10 @@ def look(script: Script) -> Iterator[Remark]:
         if _keeps_best(use):
             continue
         given = f'"{keep.name}" is 1' if keep.given else f'"{keep.name}" is absent, which means 1'
-        yield Remark(keep.place, f"{given}: one checkpoint is kept", use.framework.keep_fix, subject=keep.name)
+        fix = use.framework.keep_fix
+        if keep.name.startswith("--") and not fix.startswith("-"):
+            fix = f"--{fix.replace('=', ' ')}"
+        yield Remark(keep.place, f"{given}: one checkpoint is kept", fix, subject=keep.name)
 
 
 def _keeps_best(use: Use) -> bool:

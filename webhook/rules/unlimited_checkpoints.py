@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from webhook.frameworks import find_calls, find_uses
+from webhook.frameworks import Setting, Use, find_calls, find_uses
 from webhook.model.finding import Finding, Severity
 from webhook.model.rule import Rule
 from webhook.model.script import Remark
@@ -42,9 +42,7 @@ def look(script: Script) -> Iterator[Remark]:
         yield Remark(
             keep.place,
             f'"{keep.name}" is {given}, so {use.framework.title} keeps every checkpoint',
-            f"{use.framework.keep_fix}    # beside the other arguments of line {keep.place.line}"
-            if keep.place.line
-            else use.framework.keep_fix,
+            _fix(use, keep),
             subject=keep.name,
         )
     for use in find_calls(script):
@@ -62,6 +60,13 @@ def look(script: Script) -> Iterator[Remark]:
             use.framework.keep_fix,
             subject=keep.name,
         )
+
+
+def _fix(use: Use, keep: Setting) -> str:
+    fix = use.framework.keep_fix
+    if keep.name.startswith("--") and not fix.startswith("-"):
+        fix = f"--{fix.replace('=', ' ')}"
+    return f"{fix}    # beside the other arguments of line {keep.place.line}" if keep.place.line else fix
 
 
 def _cleans_up(script: Script) -> bool:
