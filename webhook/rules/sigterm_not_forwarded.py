@@ -76,7 +76,8 @@ def _kept(shell: Shell, command: Command) -> str:
     if command.inside("pipeline") is not None:
         return "stays before the pipeline of"
     if command.inside("&") is not None:
-        return "stays beside"
+        # With nothing after it the shell is gone at once, which is another fault (exit-status-lost).
+        return "" if _is_last(shell, command) else "stays beside"
     trapped = any(other.name == "trap" for other in shell.commands)
     if not shell.inline or command.redirected or trapped or command.around:
         plain = shell.inline and not command.redirected and not trapped
