@@ -43,12 +43,13 @@ def place(nodes: Nodes, guarded: Nodes, trainer: str) -> Iterator[None]:
 
 
 def queue() -> list[Object]:
-    """Room for 60m of CPU; a run asks for 50m."""
-    flavors = [{"name": "e2e-runs", "resources": [{"name": "cpu", "nominalQuota": "60m"}]}]
+    """Room for 60m of CPU; a run asks for 50m. What a pod asks for has to be covered, so memory too."""
+    quotas = [{"name": "cpu", "nominalQuota": "60m"}, {"name": "memory", "nominalQuota": "8Gi"}]
+    flavors = [{"name": "e2e-runs", "resources": quotas}]
     cluster_queue = {
         "namespaceSelector": {},
         "preemption": {"withinClusterQueue": "LowerPriority"},
-        "resourceGroups": [{"coveredResources": ["cpu"], "flavors": flavors}],
+        "resourceGroups": [{"coveredResources": ["cpu", "memory"], "flavors": flavors}],
     }
     found: list[Object] = [
         {"apiVersion": GROUP, "kind": "ResourceFlavor", "metadata": {"name": "e2e-runs"}},
