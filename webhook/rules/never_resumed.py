@@ -19,6 +19,7 @@ in the checkpoint directory or a mounted volume.
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 from typing import Final
 
@@ -79,7 +80,12 @@ def _is_told(python: Python, call: Call) -> bool:
     """Whether a train() is told anything: a resume that is known to be None is as good as none."""
     resume = call.argument(_ARGUMENT, 0)
     others = len(call.node.args) > 1 or any(one.arg not in (_ARGUMENT, "trial") for one in call.node.keywords)
-    return others or (resume is not None and python.value(resume, call.around) is not None)
+    if others or resume is None:
+        return others
+    # An argument of the program's own that is None by default is resume-not-asked-for's.
+    return not all(
+        isinstance(one, ast.Constant) and one.value is None for one, _ in python.origins(resume, call.around)
+    )
 
 
 def _loads_itself(python: Python) -> bool:

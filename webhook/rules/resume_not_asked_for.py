@@ -27,8 +27,9 @@ from webhook.model.rule import Rule
 from webhook.model.script import Remark
 from webhook.model.subject import Subject
 from webhook.script import Call, Invocation, Python, Script, Value, program_findings
+from webhook.script.arguments import flags_of
 from webhook.script.flow import in_loop
-from webhook.script.loads import flags_of, loads, optional_arguments
+from webhook.script.loads import loads, optional_arguments
 from webhook.script.names import saves
 from webhook.script.values import is_known, is_true, said
 

@@ -20,6 +20,7 @@ Source: transformers 5.24.0, training_args.py and trainer.py: nothing in the Tra
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 
 from webhook.frameworks.hf_trainer import arguments_calls, train_calls
@@ -70,7 +71,9 @@ def _in_text(python: Python) -> Iterator[Remark]:
 def _is_told(python: Python, call: Call) -> bool:
     """Whether a train() is told to resume; what is known to be None is not."""
     node = call.argument(_NAME, 0)
-    return node is not None and python.value(node, call.around) is not None
+    return node is not None and not all(
+        isinstance(one, ast.Constant) and one.value is None for one, _ in python.origins(node, call.around)
+    )
 
 
 def check(subject: Subject) -> Iterator[Finding]:

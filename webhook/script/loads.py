@@ -8,6 +8,7 @@ from typing import Final
 
 from msgspec import Struct
 
+from webhook.script.arguments import destination_of, filled_by_itself
 from webhook.script.program import Script
 from webhook.script.python import Call, Python
 from webhook.script.values import UNKNOWN, Value
@@ -158,45 +159,19 @@ def optional_arguments(python: Python) -> dict[str, Call]:
     if memo is not None:
         return memo  # type: ignore[no-any-return]
     out: dict[str, Call] = {}
-    filled = {
-        name.rpartition(".")[2]
-        for (_, name), bound in python.source.bindings.items()
-        if "." in name and any(not _is_nothing(one.value) for one in bound)
-    }
-    filled.update(
-        str(keyword.arg)
-        for call in python.methods("set_defaults")
-        for keyword in call.node.keywords
-        if not _is_nothing(keyword.value)
-    )
+    filled = filled_by_itself(python)
     for call in python.methods("add_argument"):
-        names = [one.value for one in call.node.args if isinstance(one, ast.Constant) and isinstance(one.value, str)]
-        flags = [name for name in names if name.startswith("-")]
-        if not flags or len(names) != len(call.node.args) or call.open_ended:
+        destination = destination_of(python, call)
+        if destination is None or destination in filled:
             continue
-        destination = python.argument(call, "dest", default=None)
-        if destination is None:
-            long = [flag for flag in flags if flag.startswith("--")]
-            destination = (long or flags)[0].lstrip("-").replace("-", "_")
         action = python.argument(call, "action", default="store")
         default = python.argument(call, "default", default=False if action == "store_true" else None)
         required = python.argument(call, "required", default=False)
         if (
-            isinstance(destination, str)
-            and destination not in filled
-            and (default is None or default is False or default == "")
+            (default is None or default is False or default == "")
             and required is False
             and action in ("store", "store_true")
         ):
             out[destination] = call
     python.memo["optional"] = out
     return out
-
-
-def _is_nothing(node: object) -> bool:
-    return isinstance(node, ast.Constant) and node.value in (None, False, "")
-
-
-def flags_of(call: Call) -> tuple[str, ...]:
-    """The flags that an ``add_argument`` defines, as written."""
-    return tuple(one.value for one in call.node.args if isinstance(one, ast.Constant) and isinstance(one.value, str))

@@ -706,6 +706,10 @@ class Python:
             return UNKNOWN
         return self._value(node, around, 0)
 
+    def follow(self, node: ast.expr, around: Around | None, depth: int) -> Value:
+        """The same in the midst of following something else: ``depth`` steps have been taken."""
+        return self._value(node, around, depth)
+
     def argument(self, call: Call, name: str, position: int | None = None, default: Value = UNKNOWN) -> Value:
         """The value of an argument; ``default`` where it is not given and cannot be given unseen."""
         node = call.argument(name, position)
@@ -892,6 +896,12 @@ class Python:
         found = self.source.bindings.get((0, name), [])
         if found:
             value = self._bound(found, node, depth)
+            if not isinstance(value, Unknown) or value.kind:
+                return value
+        if "add_argument" in self.source.by_attr and depth < _FOLLOWED:
+            from webhook.script.arguments import argument_of
+
+            value = argument_of(self, node, around, depth + 1)
             if not isinstance(value, Unknown) or value.kind:
                 return value
         return Unknown(_kind_of_name(node.attr.lower()), self.text(node))

@@ -1,0 +1,159 @@
+"""``args.NAME`` of ``argparse``: what the command line gives, else the default that the program states."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+from typing import Final
+
+from webhook.script.python import Around, Call, Python
+from webhook.script.values import UNKNOWN, Value
+
+_TYPES: Final = {"int": int, "float": float}
+_TEXTS: Final = frozenset(("str", "pathlib.Path", "os.path.expanduser", "os.path.abspath"))
+
+
+def argument_of(python: Python, node: ast.Attribute, around: Around | None, depth: int) -> Value:
+    """The value of ``args.NAME`` where ``args`` comes from ``parse_args()`` alone; ``UNKNOWN`` where it is not told.
+
+    None of the words of the command line may be unknown: each could be the flag. An argument that the program sets by
+    itself, or defines twice, is not told.
+    """
+    table = _arguments(python)
+    made = table.get(node.attr) if table else None
+    if made is None or not _is_parsed(python, node.value, around):
+        return UNKNOWN
+    words = python.arguments
+    if words is None or not all(isinstance(word, str) for word in words):
+        return UNKNOWN
+    action = python.argument(made, "action", default="store")
+    given = _given(words, flags_of(made), action == "store")
+    if action in ("store_true", "store_false"):
+        chosen = action == "store_true"
+        return chosen if given is not None else _default(python, made, depth, not chosen)
+    if action != "store" or made.argument("nargs") is not None:
+        return UNKNOWN
+    if given is None:
+        required = python.argument(made, "required", default=False)
+        return _default(python, made, depth, None) if required is False else UNKNOWN
+    return _as_type(python, made, given)
+
+
+def flags_of(call: Call) -> tuple[str, ...]:
+    """The flags that an ``add_argument`` defines, as written."""
+    return tuple(one.value for one in call.node.args if isinstance(one, ast.Constant) and isinstance(one.value, str))
+
+
+def destination_of(python: Python, call: Call) -> str | None:
+    """The name of the attribute that an ``add_argument`` fills; None for a positional one, or one that is not told."""
+    flags = flags_of(call)
+    if not flags or len(flags) != len(call.node.args) or call.open_ended or not flags[0].startswith("-"):
+        return None
+    named = python.argument(call, "dest", default=None)
+    if named is None:
+        long = [flag for flag in flags if flag.startswith("--")]
+        return (long or list(flags))[0].lstrip("-").replace("-", "_")
+    return named if isinstance(named, str) else None
+
+
+def filled_by_itself(python: Python) -> frozenset[str]:
+    """Names of attributes that the program gives a value of its own: ``args.resume = ...``, ``set_defaults(...)``."""
+    memo = python.memo.get("filled")
+    if memo is None:
+        filled = {
+            name.rpartition(".")[2]
+            for (_, name), bound in python.source.bindings.items()
+            if "." in name and any(not _is_nothing(one.value) for one in bound)
+        }
+        filled.update(
+            str(keyword.arg)
+            for call in python.methods("set_defaults")
+            for keyword in call.node.keywords
+            if not _is_nothing(keyword.value)
+        )
+        memo = frozenset(filled)
+        python.memo["filled"] = memo
+    return memo
+
+
+def _arguments(python: Python) -> dict[str, Call]:
+    memo = python.memo.get("arguments")
+    if memo is None:
+        memo = {}
+        twice: set[str] = set()
+        for call in python.methods("add_argument"):
+            name = destination_of(python, call)
+            if name is not None:
+                twice.update((name,) if name in memo else ())
+                memo[name] = call
+        own = filled_by_itself(python) | twice
+        memo = {name: call for name, call in memo.items() if name not in own}
+        # Whatever is taken out of a file or a dictionary may be any of them.
+        if any(True for _ in python.named("setattr", "Namespace", "set_defaults")) or _is_updated(python):
+            memo = {}
+        python.memo["arguments"] = memo
+    return memo
+
+
+def _is_updated(python: Python) -> bool:
+    """``vars(args).update(...)``, ``args.__dict__.update(...)``."""
+    return any(
+        any(word in python.source.source(call.receiver) for word in ("vars(", "__dict__", "args", "opt"))
+        for call in python.methods("update")
+        if call.receiver is not None
+    )
+
+
+def _is_parsed(python: Python, node: ast.expr, around: Around | None) -> bool:
+    if not isinstance(node, ast.Name | ast.Attribute):
+        return False
+    origins = python.origins(node, around)
+    return bool(origins) and all(
+        isinstance(one, ast.Call)
+        and isinstance(one.func, ast.Attribute)
+        and one.func.attr == "parse_args"
+        and not one.args
+        and not one.keywords
+        for one, _ in origins
+    )
+
+
+def _given(words: Sequence[Value], flags: Sequence[str], takes: bool) -> str | None:
+    """The last value of one of the flags; ``""`` for one that takes none; None where it is absent."""
+    found: str | None = None
+    for at, word in enumerate(words):
+        name, mark, value = str(word).partition("=")
+        if name in flags:
+            if not takes:
+                found = ""
+            elif mark:
+                found = value
+            else:
+                found = str(words[at + 1]) if at + 1 < len(words) else None
+    return found
+
+
+def _default(python: Python, made: Call, depth: int, absent: Value) -> Value:
+    node = made.argument("default")
+    if node is None:
+        return absent
+    value = python.follow(node, made.around, depth)
+    return _as_type(python, made, value) if isinstance(value, str) else value
+
+
+def _as_type(python: Python, made: Call, word: str) -> Value:
+    node = made.argument("type")
+    name = "str" if node is None else python.source.dotted(node)[0]
+    if name in _TEXTS:
+        return word
+    convert = _TYPES.get(name)
+    if convert is None or len(word) > 32:
+        return UNKNOWN
+    try:
+        return convert(word)
+    except (ValueError, OverflowError):
+        return UNKNOWN
+
+
+def _is_nothing(node: object) -> bool:
+    return isinstance(node, ast.Constant) and node.value in (None, False, "")
