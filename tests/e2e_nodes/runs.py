@@ -172,10 +172,9 @@ def trainjob(
     **env: str,
 ) -> Object:
     """A TrainJob of the small trainer; ``env`` sets its pace and its faults."""
-    trainer = {
-        "command": command or ["python", "-u", "-c", PROGRAM],
-        "env": [{"name": key, "value": value} for key, value in env.items()],
-    }
+    trainer: Object = {"command": command or ["python", "-u", "-c", PROGRAM]}
+    if env:  # an empty list is dropped by Kueue's writes, and Trainer takes that for a change of what may not change
+        trainer["env"] = [{"name": key, "value": value} for key, value in env.items()]
     reference = {"apiGroup": "trainer.kubeflow.org", "kind": "TrainingRuntime", "name": runtime_name}
     return {
         "apiVersion": "trainer.kubeflow.org/v1alpha1",
