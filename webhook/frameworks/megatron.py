@@ -28,6 +28,18 @@ _MARKS: Final = (
     "num_attention_heads",
     "use_mcore_models",
 )
+_FLAGS: Final = ("save", "load", "save_interval", "train_iters", "train_samples", "ckpt_format", "finetune")
+_SCRIPTS: Final = frozenset(
+    (
+        "pretrain_gpt.py",
+        "pretrain_bert.py",
+        "pretrain_t5.py",
+        "pretrain_mamba.py",
+        "pretrain_vlm.py",
+        "posttrain_gpt.py",
+    )
+)
+"""Scripts of Megatron's own, and MindSpeed-LLM's, by name."""
 
 
 def is_megatron(invocation: Invocation) -> bool:
@@ -35,7 +47,8 @@ def is_megatron(invocation: Invocation) -> bool:
     name = invocation.file.rpartition("/")[2]
     marks = sum(mark in invocation.flags for mark in _MARKS)
     if name.startswith(_PREFIXES) and name.endswith(".py"):
-        return marks > 0 or ("save_interval" in invocation.flags and "load" in invocation.flags)
+        own = sum(flag in invocation.flags for flag in _FLAGS)
+        return marks > 0 or own > (1 if name in _SCRIPTS else 2)
     return marks > 2 and bool(name)
 
 

@@ -230,9 +230,12 @@ def _ordered(python: Python, node: ast.expr, around: Around | None) -> tuple[Lis
             return names, order, backwards
         if name in ("list", "tuple") and len(node.args) == 1:
             inner = node.args[0]
-            if isinstance(inner, ast.Call) and python.source.dotted(inner.func)[0] == "reversed" and inner.args:
+            made = python.source.dotted(inner.func)[0] if isinstance(inner, ast.Call) else ""
+            if isinstance(inner, ast.Call) and made == "reversed" and inner.args:
                 names, order, backwards = _ordered(python, inner.args[0], around)
                 return names, order, not backwards
+            if made == "sorted":
+                return _ordered(python, inner, around)
     if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Slice):
         step = python.value(node.slice.step, around) if node.slice.step is not None else 1
         if node.slice.lower is None and node.slice.upper is None and step == -1:

@@ -984,6 +984,8 @@ class Python:
                     return UNKNOWN
         if isinstance(base, Unknown) and base.kind in ("fresh", "host", "rank", "local-rank"):
             return Unknown(base.kind, self.text(node))
+        if attr in ("zfill", "rjust", "ljust", "item") and isinstance(base, Unknown):
+            return Unknown(base.kind, self.text(node))
         return Unknown(_kind_of_name(attr.lower()) if attr.startswith("get_") else "", self.text(node))
 
     def _formatted(self, base: str, node: ast.Call, around: Around | None, depth: int) -> Value:
