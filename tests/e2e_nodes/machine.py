@@ -199,8 +199,9 @@ class Lab(Nodes):
             self._proxy.send_signal(signal.SIGTERM)
             self._proxy.wait(20)
         if self._ours and not os.environ.get("E2E_KEEP"):
-            with contextlib.suppress(AssertionError):
-                self._recipe("trainer.sh", "down")
+            for name, verb in (("kueue.sh", "stop"), ("trainer.sh", "down")):
+                with contextlib.suppress(AssertionError):
+                    self._recipe(name, verb)
             self._recipe("down.sh", KEEP="")
 
     def _take_programs(self) -> None:
