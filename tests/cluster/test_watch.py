@@ -412,3 +412,29 @@ def test_a_fault_of_ours_on_one_object_takes_nothing_else_with_it() -> None:
             assert watch.trouble is None
 
     run(test)
+
+
+class Failing(ClaimTable):
+    """Fails once, where nobody expects it."""
+
+    failed = False
+
+    def remove(self, key: tuple[str, str]) -> None:
+        if not self.failed:
+            self.failed = True
+            raise RuntimeError("a fault of ours")
+        super().remove(key)
+
+
+def test_a_fault_of_ours_does_not_end_the_watch() -> None:
+    async def test(api: FakeApi) -> None:
+        api.put(path("a"), claim())
+        api.put(path("b"), claim())
+        async with following(api, table=Failing()) as watch:
+            await until(lambda: api.watching(CLAIMS))
+            api.delete(path("a"))
+            await until(lambda: names(watch) == {"b"})
+            assert len(api.requests(CLAIMS, limit="500")) == 2
+            await until(lambda: watch.trouble is None)
+
+    run(test)
