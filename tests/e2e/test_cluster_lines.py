@@ -32,6 +32,7 @@ from tests.e2e.bare import (
     shared_class,
     trainjob,
 )
+from tests.e2e.controlplane.cluster import Object
 from tests.e2e.controlplane.processes import wait_until
 from tests.e2e.proxy import Line
 
@@ -238,6 +239,46 @@ def test_another_clock_than_the_api_servers(plane: BareControlPlane, minutes: in
         guard.stop()
 
 
+def test_more_volumes_than_are_listed_for_one_request(plane: BareControlPlane, guard: OwnGuard) -> None:
+    """Above 5,000 it is told by the table whether a volume is free: not before that has what was just created."""
+    before = guard.objects("PersistentVolume")
+    asyncio.run(_create_volumes(plane, 5001))
+    guard.wait_for_objects("PersistentVolume", before + 5001, 60)
+    for number in range(10):
+        name = f"static-{number}"
+        lonely = claim(name, "team")
+        lonely["spec"]["storageClassName"] = name
+        plane.apply(lonely, runtime(name, "team", on_claim(name)))
+        assert "[unbindable-claim]" in ask(guard, name).text
+        plane.apply(nfs_volume(name, name))
+        answer = ask(guard, name)
+        assert (answer.allowed, answer.seconds < 3) == (True, True), answer
+        assert reasons(guard, answer) == set()
+
+
+def nfs_volume(name: str, storage_class: str) -> Object:
+    spec = {
+        "capacity": {"storage": "1Gi"},
+        "accessModes": ["ReadWriteMany"],
+        "storageClassName": storage_class,
+        "nfs": {"server": "nfs.example.com", "path": "/x"},
+    }
+    return {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": name}, "spec": spec}
+
+
+async def _create_volumes(plane: BareControlPlane, count: int) -> None:
+    numbers = iter(range(count))
+
+    async def create(session: aiohttp.ClientSession) -> None:
+        for number in numbers:
+            made = nfs_volume(f"many-{number}", "many")
+            async with session.post(f"{plane.server}/api/v1/persistentvolumes", json=made) as answer:
+                assert answer.status == 201, await answer.text()
+
+    async with _session(plane) as session:
+        await asyncio.gather(*(create(session) for _ in range(12)))
+
+
 def test_churn(plane: BareControlPlane, guard: OwnGuard) -> None:
     """As many changes as this API server takes, for half a minute and once more: memory is where it was."""
     as_ever(guard)
@@ -259,8 +300,6 @@ _numbers = count()
 
 async def _churn(plane: BareControlPlane, guard: OwnGuard, seconds: float) -> tuple[int, float]:
     """Claims that come, change and go: how many changes, and the slowest answer meanwhile."""
-    token = yaml.safe_load(plane.kubeconfig.read_text())["users"][0]["user"]["token"]
-    context = ssl.create_default_context(cadata=plane.authority.ca_pem)
     base = f"{plane.server}/api/v1/namespaces/team/{CLAIMS}"
     until = time.monotonic() + seconds
     done = 0
@@ -291,8 +330,14 @@ async def _churn(plane: BareControlPlane, guard: OwnGuard, seconds: float) -> tu
             await asyncio.sleep(0.1)
         return slowest
 
-    connector = aiohttp.TCPConnector(ssl=context, limit=0)
-    async with aiohttp.ClientSession(connector=connector, headers={"Authorization": f"Bearer {token}"}) as session:
+    async with _session(plane) as session:
         found = await asyncio.gather(answers(), *(lives(session) for _ in range(12)))
     assert isinstance(found[0], float)
     return done, found[0]
+
+
+def _session(plane: BareControlPlane) -> aiohttp.ClientSession:
+    """As the administrator; a kubectl for each change would take most of the time."""
+    token = yaml.safe_load(plane.kubeconfig.read_text())["users"][0]["user"]["token"]
+    connector = aiohttp.TCPConnector(ssl=ssl.create_default_context(cadata=plane.authority.ca_pem), limit=0)
+    return aiohttp.ClientSession(connector=connector, headers={"Authorization": f"Bearer {token}"})
