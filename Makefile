@@ -6,7 +6,7 @@ STAMP := $(VENV)/.stamp
 # Two cores are what CI has; xdist spreads the slow tests over what is there.
 JOBS ?= auto
 
-.PHONY: setup demo check unit e2e e2e-nodes deploy-tools test golden docs bench cluster controlplane lock clean
+.PHONY: setup demo check unit lowest e2e e2e-nodes deploy-tools test golden docs bench cluster controlplane lock clean
 
 setup: $(STAMP)
 
@@ -30,6 +30,14 @@ check: $(STAMP)
 
 unit: $(STAMP)
 	$(BIN)/python -m pytest -n $(JOBS) --ignore tests/e2e --ignore tests/e2e_nodes
+
+# The lower bounds in pyproject.toml, tried: each dependency as old as it may be.
+lowest:
+	$(PYTHON) -m venv .venv-lowest
+	$(PYTHON) tests/lowest.py > .venv-lowest/requirements.txt
+	.venv-lowest/bin/python -m pip install --quiet -r .venv-lowest/requirements.txt
+	.venv-lowest/bin/python -m pip install --quiet --no-deps --editable .
+	.venv-lowest/bin/python -m pytest -n $(JOBS) --ignore tests/e2e --ignore tests/e2e_nodes
 
 golden: $(STAMP)
 	UPDATE_GOLDEN=1 $(BIN)/python -m pytest tests/rules tests/cli/test_readme.py
@@ -70,4 +78,4 @@ lock:
 	  --output-file requirements-serve.lock pyproject.toml
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .venv-lowest .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -73,6 +73,10 @@ class Table(Protocol):
     def __len__(self) -> int: ...
 
 
+_ODD = (msgspec.MsgspecError, UnicodeDecodeError)
+"""What the decoder raises for an object that is not of the usual form; bytes that are no UTF-8 before msgspec 0.23."""
+
+
 class ClaimTable:
     """PersistentVolumeClaims."""
 
@@ -85,7 +89,7 @@ class ClaimTable:
     def put(self, raw: Raw | bytes) -> Key | None:
         try:
             lean = self._decode(raw)
-        except msgspec.MsgspecError:
+        except _ODD:
             return self._put_odd(raw)
         spec, status, meta = lean.spec, lean.status, lean.metadata
         shape_key = (
@@ -208,7 +212,7 @@ class VolumeTable:
             if holder is not None and shape.phase in _UNHELD:
                 reference = self._reference(holder)
                 claim = (reference.namespace, reference.name) if reference.name else None
-        except (msgspec.MsgspecError, orjson.JSONDecodeError):
+        except (*_ODD, orjson.JSONDecodeError):
             found = load(raw)
             if found is None:
                 return None

@@ -64,7 +64,7 @@ def _spec(annotation: str) -> Raw:
     """``spec`` of what was applied; empty where the annotation does not hold such an object."""
     try:
         applied: Any = msgspec.json.decode(annotation)
-    except (ValueError, RecursionError):
+    except (msgspec.MsgspecError, ValueError, RecursionError):
         return {}
     spec = applied.get("spec") if isinstance(applied, Mapping) else None
     return spec if isinstance(spec, Mapping) else {}

@@ -1,0 +1,13 @@
+"""Prints the lower bound of every dependency as a requirement: what `make lowest` installs and tests."""
+
+import re
+import tomllib
+from pathlib import Path
+
+if __name__ == "__main__":
+    project = tomllib.loads(Path("pyproject.toml").read_text(encoding="utf-8"))["project"]
+    wanted = [*project["dependencies"]]
+    for extra in project["optional-dependencies"].values():
+        wanted += extra
+    for requirement in wanted:
+        print(re.sub(r">=", "==", requirement))
