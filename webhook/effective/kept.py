@@ -61,10 +61,12 @@ def build(trainjob: Raw | None, runtime: Runtime, release: Release) -> Built:
 
 def _key(trainjob: Raw, runtime: Runtime, release: Release) -> tuple[object, Release, bytes] | None:
     metadata = trainjob.get("metadata") or EMPTY
+    spec = trainjob.get("spec") or EMPTY
     try:
-        text = encode(
-            (trainjob.get("spec"), metadata.get("name"), metadata.get("generateName"), metadata.get("namespace"))
-        )
+        for item in (spec.get("trainer") or EMPTY).get("args") or ():
+            if len(item) > LONGEST:  # not even looked at: it may be a megabyte
+                return None
+        text = encode((spec, metadata.get("name"), metadata.get("generateName"), metadata.get("namespace")))
     except Exception:  # half a surrogate, a number beyond 64 bits: built anew each time
         return None
     if len(text) > LONGEST:
