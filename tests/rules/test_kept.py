@@ -1,7 +1,7 @@
 """What is kept saves time and changes nothing: any case of any rule gets the same verdict from a guard that remembers.
 
-Each object is asked about in turns: as it is made, with and without the cluster in sight and by two policies, then as it
-is updated and under another name. Once by a guard that has just started, once by one that has seen it all before.
+Each object is asked about in turns: as it is made, with and without the cluster in sight and by two policies, then as
+it is updated and under another name. Once by a guard that has just started, once by one that has seen it all before.
 """
 
 from __future__ import annotations
