@@ -195,7 +195,7 @@ def test_the_api_server_is_lost_in_the_middle_of_a_drill(nodes: Nodes) -> None:
     submit(nodes, trainjob("patient"))
     wait_for_step(nodes, "patient", 10)
     drill = Command(nodes, "drill", "patient")
-    drill.wait_for("... waiting for 1 pods to end")
+    drill.wait_for("... waiting for 1 pod to end")
     nodes.lose_api_server()
     try:
         drill.wait_for("the API server cannot be reached")
@@ -212,7 +212,7 @@ def test_the_api_server_is_lost_in_the_middle_of_a_drill(nodes: Nodes) -> None:
 MOMENTS = {
     "at once": "",
     "before it is suspended": "[checkpoint]",
-    "while its pods end": "... waiting for 1 pods to end",
+    "while its pods end": "... waiting for 1 pod to end",
     "when they are gone": "[interrupt]",
     "before the new pod": "... waiting for the new pod",
     "while its log is read": "new pod ",
@@ -326,7 +326,7 @@ def test_on_a_terminal_there_is_one_live_line(nodes: Nodes) -> None:
     assert "\x1b[2K" in text, "the line is written over"
     plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text)
     assert "... " not in plain
-    assert re.search(r"waiting for 1 pods to end \(\d+ s\)", plain)
+    assert re.search(r"waiting for 1 pod to end \(\d+ s\)", plain)
     assert "drill passed: live resumed from step" in plain
     finish(nodes, "live")
 

@@ -11,7 +11,7 @@ from webhook.runs.restart import Resumed, record, resumed_words, start
 from webhook.runs.run import CannotDo, Directory, Run, again
 from webhook.runs.session import Session
 from webhook.runs.suspension import suspend, wait_gone
-from webhook.runs.words import duration, named
+from webhook.runs.words import duration, named, pods
 
 
 class Step(Struct):
@@ -69,7 +69,7 @@ def drill(session: Session) -> Drill:
         session.state = f'run "{run.name}" is suspended for the drill; go on with: {session.command("resume")}'
         if last is not None:
             seen = last
-        passed(f"suspended, {len(run.pods)} pods gone; newest {named(seen.found.newest_complete() or newest)}")
+        passed(f"suspended, {pods(len(run.pods))} gone; newest {named(seen.found.newest_complete() or newest)}")
         run = again(session.kube, run)
         result = start(session, run, seen.found)
         passed(f"pod {result.pod} has started")

@@ -14,7 +14,7 @@ from webhook.runs.restart import Resumed, start
 from webhook.runs.run import CannotDo, Directory, Run, again
 from webhook.runs.session import Session
 from webhook.runs.suspension import held_by_queue, wait_gone
-from webhook.runs.words import named
+from webhook.runs.words import named, pods, still
 
 
 def resume(session: Session, from_step: int | None = None, undo: bool = False) -> Resumed:
@@ -36,7 +36,7 @@ def resume(session: Session, from_step: int | None = None, undo: bool = False) -
             )
         raise CannotDo(f'run "{run.name}" {run.state()}: there is nothing to resume')
     if run.pods:
-        session.say(f'{len(run.pods)} pods of "{run.name}" are still ending')
+        session.say(f'{pods(len(run.pods))} of "{run.name}" {still(len(run.pods))} ending')
         wait_gone(session, run, None, None)
         run = again(session.kube, run)
     before: Found | None = None

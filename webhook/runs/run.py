@@ -16,6 +16,7 @@ from webhook.model.policy import Policy
 from webhook.model.release import Release
 from webhook.runs.api import Answer, Api, each
 from webhook.runs.install_check import read_release
+from webhook.runs.words import pods, still
 from webhook.storage import path_on_claim
 
 TRAINJOBS: Final = f"/apis/{API_VERSION}"
@@ -103,9 +104,13 @@ class Run(Struct, frozen=True):
         if self.over is not None:
             return f"has ended: {self.over}"
         if self.suspended:
-            return "is suspended" if not self.pods else f"is suspended, {len(self.pods)} pods are ending"
+            return (
+                "is suspended"
+                if not self.pods
+                else f"is suspended, {pods(len(self.pods))} {still(len(self.pods))} ending"
+            )
         running = sum(is_running(pod) for pod in self.pods)
-        return f"is not suspended, {running} of {len(self.pods)} pods run" if self.pods else "waits for its pods"
+        return f"is not suspended, {running} of {pods(len(self.pods))} run" if self.pods else "waits for its pods"
 
 
 def find_run(api: Api, namespace: str, name: str) -> Run:

@@ -13,6 +13,7 @@ from webhook.runs.kube import Kube
 from webhook.runs.reader import Look, look
 from webhook.runs.run import MERGE, TRAINJOBS, CannotDo, Directory, Run, again
 from webhook.runs.session import POLL, Session
+from webhook.runs.words import pods, still
 
 KUEUE: Final = "/apis/kueue.x-k8s.io"
 
@@ -67,12 +68,12 @@ def wait_gone(session: Session, run: Run, directory: Directory | None, last: Loo
         if wait.over():
             nodes = sorted({str((pod.get("spec") or EMPTY).get("nodeName")) for pod in now.pods})
             raise CannotDo(
-                f'{len(now.pods)} pods of "{run.name}" are still there after {session.options.timeout:.0f} s, on '
+                f'{pods(len(now.pods))} of "{run.name}" {still(len(now.pods))} there after {session.options.timeout:.0f} s, on '
                 f"{', '.join(nodes)}: a node that is out of reach keeps them until it is back or removed"
             )
         if not now.suspended and run.queue is None:
             raise CannotDo(f'"{run.name}" was resumed by somebody else meanwhile')
-        session.live(f"waiting for {len(now.pods)} pods to end ({wait.passed():.0f} s)")
+        session.live(f"waiting for {pods(len(now.pods))} to end ({wait.passed():.0f} s)")
         # A look takes a moment, and must not keep the command from seeing that the last pod is gone.
         if directory is not None and last is not None and wait.passed() - looked >= 1.0:
             looked = wait.passed()

@@ -25,6 +25,16 @@ def named(saved: Saved) -> str:
     return f"{saved.unit} {saved.step} ({saved.path})"
 
 
+def pods(count: int) -> str:
+    """``1 pod``, ``2 pods``."""
+    return "1 pod" if count == 1 else f"{count} pods"
+
+
+def still(count: int) -> str:
+    """The verb for so many."""
+    return "is still" if count == 1 else "are still"
+
+
 def completeness(saved: Saved) -> str:
     return "yes" if saved.complete else "unknown" if saved.complete is None else "no"
 
