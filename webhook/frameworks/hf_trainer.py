@@ -50,13 +50,14 @@ def is_arguments(name: str) -> bool:
 
 def train_calls(python: Python) -> list[Call]:
     """``trainer.train(...)``: on an object that is made here by a trainer's class, or that is called a trainer."""
-    found = []
+    known, named = [], []
     for call in python.methods("train"):
         made_by = python.class_of(call.receiver, call.around)
-        named = "trainer" in call.name.lower()
-        if is_trainer(python, made_by) or (named and (not made_by or made_by.endswith("Trainer"))):
-            found.append(call)
-    return found
+        if is_trainer(python, made_by):
+            known.append(call)
+        elif "trainer" in call.name.lower() and (not made_by or made_by.endswith("Trainer")):
+            named.append(call)
+    return known or named
 
 
 def arguments_calls(python: Python) -> Iterator[Call]:

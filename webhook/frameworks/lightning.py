@@ -34,7 +34,7 @@ def uses(script: Script) -> Iterator[Use]:
 def _fits(python: Python) -> Iterator[Call]:
     for call in python.methods("fit"):
         made = python.class_of(call.receiver, call.around)
-        if made.endswith("Trainer") or (not made and "trainer" in call.name.lower()):
+        if made.lower().endswith("trainer") or (not made and "trainer" in call.name.lower()):
             yield call
 
 

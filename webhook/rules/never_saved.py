@@ -37,6 +37,7 @@ from webhook.script.values import as_number, said
 
 ID = "never-saved"
 _LIBRARIES: Final = frozenset(("transformers", "trl", "peft", "lightning", "pytorch_lightning", "torchmetrics"))
+_NO_SAVES: Final = ("savefig", "makedirs", "mkdir", "exists", "dirname", "basename")
 
 
 def look(script: Script) -> Iterator[Remark]:
@@ -170,7 +171,7 @@ def _plain(script: Script) -> Iterator[Remark]:
 
 
 def _after(save: Save) -> bool:
-    return in_loop(save.python, save.call) is False and loop_learns(save.python) and save.call.around is None
+    return in_loop(save.python, save.call) is False and loop_learns(save.python)
 
 
 def _saves_otherwise(python: Python) -> bool:
@@ -179,7 +180,7 @@ def _saves_otherwise(python: Python) -> bool:
     return any(
         id(call) not in known and any(word in call.name.lower() for word in ("save", "dump", "checkpoint", "ckpt"))
         for call in python.source.calls
-        if call.attr not in ("savefig", "makedirs")
+        if call.attr not in _NO_SAVES and not any(word in call.name.lower() for word in ("load", "from_"))
     )
 
 

@@ -69,6 +69,7 @@ def _in_text(script: Script, invocation: Invocation, python: Python) -> Iterator
         return
     if any(call.node.args for call in python.methods("parse_args", "parse_known_args")):
         return
+    begins = {name for name, made in optional.items() if _begins(python, name, made)}
     wanted: list[tuple[str, Call]] = []
     for load in loads(script):
         if load.python is not python or _is_weights(load.call):
@@ -76,7 +77,8 @@ def _in_text(script: Script, invocation: Invocation, python: Python) -> Iterator
         name = _hangs_on(python, load.call, load.path, optional)
         if name is None:
             return
-        wanted.append((name, optional[name]))
+        if name not in begins:
+            wanted.append((name, optional[name]))
     for call, node in resume_nodes(python):
         name = _hangs_on(python, call, node, optional)
         if name is None:
@@ -150,6 +152,15 @@ def _off(python: Python, test: ast.expr, branch: bool) -> ast.expr | None:
 
 def _given(invocation: Invocation, made: Call) -> bool:
     return any(flag.lstrip("-").replace("-", "_") in invocation.flags for flag in flags_of(made))
+
+
+def _begins(python: Python, name: str, made: Call) -> bool:
+    """An argument for the weights that a run begins with, which are not what it saved: ``--init_checkpoint``."""
+    told = python.argument(made, "help", default="")
+    words = f"{name} {told if isinstance(told, str) else ''}".lower()
+    if "resum" in words or "restor" in words:
+        return False
+    return name.startswith(("init", "pretrain", "base_", "teacher", "source_", "finetune")) or "pretrain" in words
 
 
 def _is_weights(call: Call) -> bool:

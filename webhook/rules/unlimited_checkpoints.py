@@ -15,6 +15,7 @@ a save of its own is named by the epoch, or goes elsewhere than to a volume.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 from webhook.frameworks import Setting, Use, find_calls, find_uses
 from webhook.model.finding import Finding, Severity
@@ -25,6 +26,8 @@ from webhook.script import Script, program_findings
 from webhook.script.values import said
 
 ID = "unlimited-checkpoints"
+_SELDOM: Final = 100_000
+"""Steps between two saves."""
 
 
 def look(script: Script) -> Iterator[Remark]:
@@ -36,7 +39,7 @@ def look(script: Script) -> Iterator[Remark]:
             continue
         if use.saves is not None and use.saves.value is False:
             continue
-        if _cleans_up(script):
+        if _cleans_up(script) or _hardly_saves(use):
             continue
         given = "None" if keep.given else "absent"
         yield Remark(
@@ -67,6 +70,12 @@ def _fix(use: Use, keep: Setting) -> str:
     if keep.name.startswith("--") and not fix.startswith("-"):
         fix = f"--{fix.replace('=', ' ')}"
     return f"{fix}    # beside the other arguments of line {keep.place.line}" if keep.place.line else fix
+
+
+def _hardly_saves(use: Use) -> bool:
+    """``save_steps=999999`` is how people switch saving off; never-saved and save-interval speak of that."""
+    every = use.every.value if use.every is not None else None
+    return isinstance(every, int | float) and every >= _SELDOM
 
 
 def _cleans_up(script: Script) -> bool:

@@ -106,8 +106,9 @@ def _by_hand(script: Script, python: Python) -> Iterator[Remark]:
 def _model_of(python: Python, save: Save) -> str:
     """The model in the user's own words."""
     call = save.call.node if save.function == "save_pretrained" else save.call.argument("obj", 0)
-    if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute):
-        return python.text(call.func.value)
+    for node in ast.walk(call) if call is not None else ():
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            return python.text(node.func.value)
     return "model"
 
 

@@ -54,6 +54,10 @@ _PLAIN: Final = (
     "size",
     "score",
     "time",
+    "path",
+    "status",
+    "history",
+    "label",
 )
 _FULL: Final = (
     r"optim\w*[^\n]{0,40}state_dict|state_dict[^\n]{0,60}optim|\bopt\w*\.state_dict|save_state\(|save_checkpoint\(|get_state_dict\("

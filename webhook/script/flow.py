@@ -104,6 +104,9 @@ def in_loop(python: Python, call: Call, depth: int = 0) -> bool | None:
 def _called_in_loop(python: Python, call: Call, scope: Around, name: str, depth: int) -> bool | None:
     method = scope.outer is not None and scope.outer.kind == "class"
     callers = [one for one in python.source.calls_of(name, method) if one.node is not call.node]
+    if method and name in _COMMON:
+        # ``model.train()`` does not call the ``train()`` of the program's own trainer.
+        callers = [one for one in callers if _is_own(python, one)]
     if not callers:
         # A method may be a hook that a framework calls; a function may be handed on.
         return None
@@ -113,6 +116,16 @@ def _called_in_loop(python: Python, call: Call, scope: Around, name: str, depth:
     if any(answers):
         return True
     return None if None in answers else False
+
+
+_COMMON: Final = frozenset(("train", "eval", "step", "forward", "save", "load", "update", "fit"))
+
+
+def _is_own(python: Python, call: Call) -> bool:
+    receiver = call.receiver
+    if isinstance(receiver, ast.Name) and receiver.id in ("self", "cls"):
+        return True
+    return python.class_of(receiver, call.around) in python.source.classes
 
 
 def _handed_on(python: Python, name: str) -> bool:
