@@ -82,7 +82,7 @@ def test_a_pod_that_does_not_end(tmp_path: Path) -> None:
     fake = cluster(tmp_path, 100)
     fake._end_pods = lambda: None  # type: ignore[method-assign]
     session = fake.session([], timeout=30)
-    with pytest.raises(CannotDo, match=r"1 pods of .* still there after 30 s, on node1: a node that is out of reach"):
+    with pytest.raises(CannotDo, match=r"1 pod of .* is still there after 30 s, on node1: a node that is out of reach"):
         stop(session)
     assert "is being suspended" in session.state
 

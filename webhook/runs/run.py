@@ -103,14 +103,11 @@ class Run(Struct, frozen=True):
         """In words, for a message about what a command leaves behind."""
         if self.over is not None:
             return f"has ended: {self.over}"
+        count = len(self.pods)
         if self.suspended:
-            return (
-                "is suspended"
-                if not self.pods
-                else f"is suspended, {pods(len(self.pods))} {still(len(self.pods))} ending"
-            )
+            return f"is suspended, {pods(count)} {still(count)} ending" if count else "is suspended"
         running = sum(is_running(pod) for pod in self.pods)
-        return f"is not suspended, {running} of {pods(len(self.pods))} run" if self.pods else "waits for its pods"
+        return f"is not suspended, {running} of {pods(count)} run" if count else "waits for its pods"
 
 
 def find_run(api: Api, namespace: str, name: str) -> Run:

@@ -67,8 +67,9 @@ def wait_gone(session: Session, run: Run, directory: Directory | None, last: Loo
             return last
         if wait.over():
             nodes = sorted({str((pod.get("spec") or EMPTY).get("nodeName")) for pod in now.pods})
+            count = len(now.pods)
             raise CannotDo(
-                f'{pods(len(now.pods))} of "{run.name}" {still(len(now.pods))} there after {session.options.timeout:.0f} s, on '
+                f'{pods(count)} of "{run.name}" {still(count)} there after {session.options.timeout:.0f} s, on '
                 f"{', '.join(nodes)}: a node that is out of reach keeps them until it is back or removed"
             )
         if not now.suspended and run.queue is None:
