@@ -49,6 +49,8 @@ _TRAINING: Final = frozenset(
 
 def is_training(invocation: Invocation) -> bool:
     """Whether a program is likely the training: by launcher, by tool, by its name, by its imports."""
+    if any(word in ("--help", "--version") for word in invocation.arguments):
+        return False
     if invocation.launchers or invocation.tool:
         return not (invocation.tool and invocation.arguments[:1] in (("export",), ("eval",), ("download",), ("chat",)))
     if invocation.python is not None:
