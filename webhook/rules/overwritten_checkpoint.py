@@ -27,7 +27,7 @@ from webhook.model.script import Remark
 from webhook.model.subject import Subject
 from webhook.script import Script, Value, program_findings
 from webhook.script.flow import in_loop
-from webhook.script.loads import loads
+from webhook.script.loads import Load, loads
 from webhook.script.names import Save, saves
 from webhook.script.values import Text, Unknown, pieces, said
 
@@ -53,7 +53,7 @@ def look(script: Script) -> Iterator[Remark]:
     if any(attr in python.source.by_attr for python in script.pythons for attr in _MOVES):
         return
     read = [
-        load.python.value(origin, around)
+        (load.python.value(origin, around), load)
         for load in loads(script)
         if load.path is not None
         for origin, around in load.python.origins(load.path, load.call.around)
@@ -61,7 +61,9 @@ def look(script: Script) -> Iterator[Remark]:
     for save in saves(script):
         if save.function not in _WHOLE or not _is_fixed(save.value) or not in_loop(save.python, save.call):
             continue
-        if "best" in save.name.lower() or not any(_same(save.value, value) for value in read):
+        if "best" in save.name.lower() or not any(
+            _same(save.value, value) and not _comes_later(load, save) for value, load in read
+        ):
             continue
         path = save.python.text(save.path)
         yield Remark(
@@ -71,6 +73,14 @@ def look(script: Script) -> Iterator[Remark]:
             subject=path,
         )
         return
+
+
+def _comes_later(load: Load, save: Save) -> bool:
+    """Below the save in one function: read when training is over, to test or to go back to the best, not at a start."""
+    if load.python is not save.python or load.call.node.lineno < save.call.node.lineno:
+        return False
+    one, other = load.call.around, save.call.around
+    return (one.scope if one is not None else None) is (other.scope if other is not None else None)
 
 
 def _is_fixed(value: Value) -> bool:

@@ -60,16 +60,20 @@ _PLAIN: Final = (
     "label",
 )
 _FULL: Final = (
-    r"optim\w*[^\n]{0,40}state_dict|state_dict[^\n]{0,60}optim|\bopt\w*\.state_dict|save_state\(|save_checkpoint\(|get_state_dict\("
+    r"optim\w*[^\n]{0,40}state_dict|state_dict[^\n]{0,60}optim|\bopt\w*\.state_dict|save_state\(|get_state_dict\("
     r"|optimizer_state|opt_state|train_state|TrainState|scaler\.state_dict|sched\w*\.state_dict"
 )
+_BY_OTHERS: Final = frozenset(("save_checkpoint", "_save_checkpoint"))
+"""They save all there is, unless the text itself says what they do."""
 
 
 def keeps_optimizer(python: Python) -> bool:
     """Whether anything in the text may save an optimizer's state."""
     memo = python.memo.get("keeps_optimizer")
     if memo is None:
-        memo = search(python.source, _FULL, "opt", "state", "save_", "sched", "scaler") is not None
+        memo = search(python.source, _FULL, "opt", "state", "save_", "sched", "scaler") is not None or any(
+            call.attr in _BY_OTHERS and call.attr not in python.source.functions for call in python.source.calls
+        )
         python.memo["keeps_optimizer"] = memo
     return bool(memo)
 
