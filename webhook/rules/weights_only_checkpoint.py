@@ -35,6 +35,7 @@ from webhook.script.values import said
 
 ID = "weights-only-checkpoint"
 _EXPORTS: Final = ("best", "final", "export", "ema", "deploy", "publish", "inference")
+_BESIDE: Final = ("token", "processor", "config", "extractor")
 _FUNCTIONS: Final = (
     "torch.save",
     "torch.distributed.checkpoint.save",
@@ -113,6 +114,9 @@ def _model_of(python: Python, save: Save) -> str:
 
 
 def _is_export(save: Save) -> bool:
+    """A copy for use, or what goes with it: ``tokenizer.save_pretrained(...)``."""
+    if save.function == "save_pretrained" and any(word in save.call.name.lower() for word in _BESIDE):
+        return True
     name = save.name.lower() + save.python.text(save.path).lower()
     return any(word in name for word in _EXPORTS)
 
