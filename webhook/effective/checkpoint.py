@@ -144,10 +144,7 @@ def _checkpoint(
     if directory is None:
         return Checkpoint(job, container, DirectoryStatus.UNRESOLVED, _RELATIVE, None, written, name)
     mount = mount_under(container, directory)
-    volume = None if mount is None else job.volume(mount.get("name") or "")
-    per_pod, sub_path = value.per_pod, None
-    if mount is not None and mount.get("subPathExpr"):
-        per_pod, sub_path = _with_sub_path(per_pod, mount, effective, job, container)
+    volume, per_pod, sub_path = _behind(mount, value.per_pod, effective, job, container)
     return Checkpoint(
         job,
         container,
@@ -222,10 +219,7 @@ def _named(
     if directory is None:
         return Checkpoint(job, container, _INFERRED, _RELATIVE, None, written, None, name, origin)
     mount = mount_under(container, directory)
-    volume = None if mount is None else job.volume(mount.get("name") or "")
-    per_pod, sub_path = value.per_pod, None
-    if mount is not None and mount.get("subPathExpr"):
-        per_pod, sub_path = _with_sub_path(per_pod, mount, effective, job, container)
+    volume, per_pod, sub_path = _behind(mount, value.per_pod, effective, job, container)
     return Checkpoint(
         job,
         container,
@@ -261,10 +255,7 @@ def _looked_for(
     effective: EffectiveSet,
 ) -> Checkpoint:
     """A directory that another container declares, in this container."""
-    volume = None if mount is None else job.volume(mount.get("name") or "")
-    per_pod, sub_path = declares.per_pod, None
-    if mount is not None and mount.get("subPathExpr"):
-        per_pod, sub_path = _with_sub_path(per_pod, mount, effective, job, container)
+    volume, per_pod, sub_path = _behind(mount, declares.per_pod, effective, job, container)
     return Checkpoint(
         job,
         container,
@@ -301,13 +292,19 @@ def _sidecars(checkpoint: Checkpoint, effective: EffectiveSet) -> list[Checkpoin
     return found
 
 
-def _with_sub_path(
-    per_pod: tuple[str, ...], mount: Raw, effective: EffectiveSet, job: EffectiveJob, container: Raw
-) -> tuple[tuple[str, ...], str | None]:
-    """What of the directory changes with every pod, the sub-path included, and the sub-path itself."""
-    value = _expanded(mount["subPathExpr"], effective, job, container)
+def _behind(
+    mount: Raw | None, per_pod: tuple[str, ...], effective: EffectiveSet, job: EffectiveJob, container: Raw
+) -> tuple[Raw | None, tuple[str, ...], str | None]:
+    """The volume of the mount, what changes with every pod with the sub-path included, and the sub-path itself."""
+    if mount is None:
+        return None, per_pod, None
+    volume = job.volume(mount.get("name") or "")
+    pattern = mount.get("subPathExpr")
+    if not pattern:
+        return volume, per_pod, None
+    value = _expanded(pattern, effective, job, container)
     text = None if value.unknown or value.missing else value.text
-    return tuple(dict.fromkeys((*per_pod, *value.per_pod))), text
+    return volume, tuple(dict.fromkeys((*per_pod, *value.per_pod))), text
 
 
 def _expanded(text: str, effective: EffectiveSet, job: EffectiveJob, container: Raw) -> Value:
