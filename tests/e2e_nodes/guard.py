@@ -15,7 +15,7 @@ from tests.deploy.tools import build
 from tests.e2e_nodes.machine import Nodes, Object, wait_until
 
 NAMESPACE = "checkpoint-guard"
-MINUTES = float(os.environ.get("E2E_MINUTES") or 2)
+MINUTES = float(os.environ.get("E2E_MINUTES") or 1)
 """Of load for each of the figures that are taken under load; 10 is what docs/operations.md quotes."""
 
 
