@@ -104,6 +104,17 @@ def test_volumes_of_claim_templates_stand_last() -> None:
             {"name": "a", "csi": {"driver": "d", "readOnly": False}},
             {"name": "a", "csi": {"driver": "d", "readOnly": False}},
         ),
+        (
+            {"name": "a", "csi": {"driver": "d", "fsType": ""}},
+            {"name": "a", "csi": {"driver": "d", "fsType": ""}},
+        ),
+        (
+            {"name": "a", "rbd": {"monitors": ["m"], "image": "i", "fsType": "", "pool": "p", "user": "u"}},
+            {
+                "name": "a",
+                "rbd": {"monitors": ["m"], "image": "i", "pool": "p", "user": "u", "keyring": "/etc/ceph/keyring"},
+            },
+        ),
     ],
 )
 def test_volumes_have_the_apis_defaults(volume: Any, stored: Any) -> None:

@@ -24,6 +24,7 @@ from webhook.effective.template import (
 from webhook.effective.trainer import (
     TORCHTUNE,
     UnbuildableError,
+    built_ports,
     flux_command,
     flux_pod,
     jax_env,
@@ -119,10 +120,10 @@ def _jobs(prepared: Prepared, spec: Raw, name: str) -> tuple[EffectiveJob, ...]:
         ancestor = shape.ancestors[index]
         if shape.receives[index] or plan.adds_to(job.name):
             pod = _trained(plan, index, job, pod, node, layers)
-        if plan.initializer is not None and ancestor in (DATASET, MODEL):
-            pod = _initialized(plan, ancestor, pod, layers)
         if plan.injections:
             pod = _injected(plan, index, job, pod, layers)
+        if plan.initializer is not None and ancestor in (DATASET, MODEL):
+            pod = _initialized(plan, ancestor, pod, layers)
         replicas = job.replicas
         if ancestor in (TRAINER_STEP, DATASET, MODEL):
             replicas = 1
@@ -310,6 +311,8 @@ def _trained(plan: _Plan, index: int, job: Template, pod: Raw, node: int, layers
             container["env"] = upsert(container.get("env") or (), own, rest)
         elif added or own:
             container["env"] = upsert(container.get("env") or (), added, own)
+        if added and container.get("ports") and prepared.mpi is None:
+            container["ports"] = built_ports(container["ports"], True)
         if labelled and trainer is not None:
             if trainer.get("image") is not None:
                 container["image"] = trainer["image"]

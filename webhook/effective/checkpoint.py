@@ -185,12 +185,11 @@ def _inferred(
         if value.unknown or value.missing or "://" in value.text:
             continue
         origin = _word_origin(job, container, field, words[flag.index])
-        return _named(effective, job, container, flag.value, value, flag.name, origin)
+        return infer(effective, job, container, flag.value, flag.name, origin, value)
     told = None if written_by is None else written_by(job, container)
     if told is not None:
         written, origin = told
-        value = Value(written.directory)
-        return _named(effective, job, container, written.directory, value, written.name, origin)
+        return infer(effective, job, container, written.directory, written.name, origin)
     for source in container.get("envFrom") or ():
         prefix = source.get("prefix") or ""
         for name in variables:
@@ -205,16 +204,20 @@ def _inferred(
     return Checkpoint(job, container, DirectoryStatus.NONE, _NONE)
 
 
-def _named(
+def infer(
     effective: EffectiveSet,
     job: EffectiveJob,
     container: Raw,
     written: str,
-    value: Value,
     name: str,
     origin: Origin,
+    value: Value | None = None,
 ) -> Checkpoint:
-    """An inferred directory: what it amounts to is a warning at most."""
+    """An inferred directory: what it amounts to is a warning at most, and what lies under it is ``UNJUDGED``.
+
+    ``value`` is what the text ``written`` comes to in the container; ``name`` is the flag or argument that holds it.
+    """
+    value = value or Value(written)
     directory = absolute(value.text, container)
     if directory is None:
         return Checkpoint(job, container, _INFERRED, _RELATIVE, None, written, None, name, origin)

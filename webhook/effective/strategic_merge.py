@@ -6,6 +6,7 @@ merge by ``name``, volumeMounts by ``mountPath``; every other list replaces, eve
 Directives (``$patch``, ``$retainKeys``, ``$setElementOrder/...``, null as "delete") never take effect: the CRD prunes
 unknown fields and nulls before Trainer sees them. And Trainer marshals typed patches, so a zero value of a field that
 is no pointer (``value: ""``, ``readOnly: false``) is left out of the patch and leaves the runtime's value standing.
+The CRD also fills in some fields of a volume source, and these do replace what the runtime says.
 """
 
 from __future__ import annotations
@@ -18,6 +19,15 @@ Merge = Callable[[Raw, Raw], Raw]
 
 POINTERS: Final = frozenset(("csi", "azureDisk"))
 """Volume sources whose ``readOnly`` and ``fsType`` are pointers, so that false and "" count."""
+_SAID: Final = frozenset(("type", "claimName", "path", "server", "driver", "image", "storageClassName"))
+"""Text fields of volume sources that are pointers, or not ``omitempty``: "" counts."""
+_DEFAULTS: Final[Mapping[str, Raw]] = {
+    "rbd": {"pool": "rbd", "user": "admin", "keyring": "/etc/ceph/keyring"},
+    "iscsi": {"iscsiInterface": "default"},
+    "azureDisk": {"cachingMode": "ReadWrite", "kind": "Shared", "fsType": "ext4", "readOnly": False},
+    "scaleIO": {"storageMode": "ThinProvisioned", "fsType": "xfs"},
+}
+"""What the CRD of TrainJobs fills into a volume source."""
 _DEEPEST: Final = 24
 """No field of core/v1 that can be merged lies deeper."""
 
@@ -102,7 +112,7 @@ def merge_map(base: Raw, patch: Raw, pointers: bool = True, depth: int = 0) -> d
     for field, value in patch.items():
         if value is None or field[:1] == "$":
             continue
-        if not pointers and ((value is False and field == "readOnly") or (value == "" and field != "type")):
+        if not pointers and not value and _is_unsaid(field, value):
             continue
         mine = out.get(field)
         if type(value) is dict and type(mine) is dict and depth < _DEEPEST:
@@ -110,6 +120,13 @@ def merge_map(base: Raw, patch: Raw, pointers: bool = True, depth: int = 0) -> d
         else:
             out[field] = value
     return out
+
+
+def _is_unsaid(field: str, value: Any) -> bool:
+    """Whether a zero value in a volume source is left out of the patch."""
+    if value == "":
+        return field not in _SAID
+    return value == [] or (value is False and field == "readOnly") or (field == "partition" and value == 0)
 
 
 def merge_volume(base: Raw, patch: Raw) -> Raw:
@@ -122,6 +139,8 @@ def merge_volume(base: Raw, patch: Raw) -> Raw:
             continue
         mine = out.get(source)
         if type(value) is dict and type(mine) is dict:
+            if source in _DEFAULTS:
+                value = {**_DEFAULTS[source], **value}
             out[source] = merge_map(mine, value, source in POINTERS)
         else:
             out[source] = value

@@ -20,8 +20,8 @@ _API: Final = Origin("Job", "", "the Job API's default")
 """What the Job API fills in by itself."""
 _JOBSET: Final = Origin("JobSet", "", "JobSet's default")
 
-_OPTIONAL_READ_ONLY: Final = frozenset(("csi", "azureDisk"))
-"""Volume sources whose ``readOnly: false`` is kept, since it is a pointer in Go."""
+_POINTERS: Final = frozenset(("csi", "azureDisk"))
+"""Volume sources whose ``readOnly`` and ``fsType`` are pointers in Go: false and "" are kept."""
 _DEFAULTS: Final[Mapping[str, Raw]] = {
     "secret": {"defaultMode": 0o644},
     "configMap": {"defaultMode": 0o644},
@@ -57,6 +57,11 @@ def stored_failure_policy(policy: Raw | None) -> JSONObject | None:
         stored.pop("maxRestarts", None)
     if not stored.get("rules"):
         stored.pop("rules", None)
+    elif not all(rule.get("name") for rule in stored["rules"]):
+        stored["rules"] = [
+            {**rule, "name": rule.get("name") or f"failurePolicyRule{index}"}
+            for index, rule in enumerate(stored["rules"])
+        ]
     stored.setdefault("restartStrategy", "Recreate")
     return stored
 
@@ -91,8 +96,15 @@ def stored_pod(job: EffectiveJob) -> JSONObject:
     }
     for field, value in raw.items():
         if field not in pod and not _empty(value):
-            pod[field] = value
+            pod[field] = _said(value) if field in ("affinity", "nodeSelector") else value
     return pod
+
+
+def _said(value: Any) -> Any:
+    """Without nulls and empty lists, which Kubernetes leaves out."""
+    if isinstance(value, Mapping):
+        return {key: _said(inner) for key, inner in value.items() if inner is not None and inner != []}
+    return [_said(inner) for inner in value] if isinstance(value, list) else value
 
 
 def stored_volume(volume: Raw) -> JSONObject:
@@ -108,8 +120,8 @@ def stored_volume(volume: Raw) -> JSONObject:
             field: inner
             for field, inner in value.items()
             if inner is not None
-            and not (inner is False and field == "readOnly" and source not in _OPTIONAL_READ_ONLY)
-            and not (inner == "" and field in ("medium", "fsType"))
+            and not (inner is False and field == "readOnly" and source not in _POINTERS)
+            and not (inner == "" and (field == "medium" or (field == "fsType" and source not in _POINTERS)))
         }
         out[source] = {**_DEFAULTS.get(source, EMPTY), **kept}
     if not any(isinstance(value, Mapping) for value in out.values()):
@@ -118,6 +130,8 @@ def stored_volume(volume: Raw) -> JSONObject:
         out["emptyDir"]["sizeLimit"] = canonical_quantity(out["emptyDir"]["sizeLimit"])
     if isinstance((out.get("ephemeral") or EMPTY).get("volumeClaimTemplate"), Mapping):
         out["ephemeral"]["volumeClaimTemplate"] = _stored_claim(out["ephemeral"]["volumeClaimTemplate"])
+    if isinstance((out.get("downwardAPI") or EMPTY).get("items"), list):
+        out["downwardAPI"]["items"] = [_with_field_version(item) for item in out["downwardAPI"]["items"]]
     if isinstance((out.get("projected") or EMPTY).get("sources"), list):
         out["projected"]["sources"] = [_stored_projection(source) for source in out["projected"]["sources"]]
     if "image" in out and not out["image"].get("pullPolicy"):
@@ -155,7 +169,9 @@ def _with_field_version(item: Raw) -> JSONObject:
 
 
 def _pull_policy(reference: str) -> str:
-    """Always for the tag ``latest``, said or not."""
+    """Always for the tag ``latest``, said or not; a text that is no reference has no tag."""
+    if not reference or " " in reference:
+        return "IfNotPresent"
     last = reference.rsplit("/", 1)[-1]
     if "@" in last:
         return "IfNotPresent"

@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final
 
+from webhook.effective.buildable.contexts import faults_of_container
+from webhook.effective.buildable.handlers import PROBES, faults_of_handlers
 from webhook.effective.buildable.mounts import Paste, refused_mounts
 from webhook.effective.buildable.refusal import JOB_API, Refusal
 from webhook.effective.buildable.syntax import (
     is_config_key,
     is_dns_label,
+    is_dns_subdomain,
     is_env_name,
     is_port_name,
     is_qualified_name,
+    steps_back,
 )
 from webhook.effective.buildable.volumes import sources_of
 from webhook.effective.trainer import RANK
@@ -33,6 +37,7 @@ _RARE: Final = frozenset(
         "restartPolicy",
         "restartPolicyRules",
         "volumeDevices",
+        "resizePolicy",
     ]
 )
 _PULL: Final = frozenset(("Always", "IfNotPresent", "Never"))
@@ -57,8 +62,11 @@ _KEYED: Final = ("metadata.labels['", "metadata.annotations['")
 _RESOURCES: Final = frozenset(
     f"{kind}.{name}" for kind in ("limits", "requests") for name in ("cpu", "memory", "ephemeral-storage")
 )
-_PROBES: Final = ("livenessProbe", "readinessProbe", "startupProbe")
-_HANDLERS: Final = ("exec", "httpGet", "tcpSocket", "grpc", "sleep")
+_DIVISORS: Final = {
+    "cpu": ("0", "1", "1m"),
+    "": ("0", "1", "1k", "1M", "1G", "1T", "1P", "1E", "1Ki", "1Mi", "1Gi", "1Ti", "1Pi", "1Ei"),
+}
+"""What ``resourceFieldRef`` may divide by: CPUs, and everything else."""
 
 
 def is_foreign(job: EffectiveJob, kind: str, container: Raw) -> bool:
@@ -171,10 +179,12 @@ def _refused_name(job: EffectiveJob, kind: str, name: str, twice: bool) -> Refus
 def _refused_variable(job: EffectiveJob, container: str, variable: Raw) -> Iterator[Refusal]:
     name = variable.get("name") or ""
     fault = fix = ""
+    no_source = False
     if not is_env_name(name):
         fault, fix = 'has a name that is empty or holds "=" or a character that is not printable ASCII', "name: <NAME>"
     elif (source := variable.get("valueFrom")) is not None:
         sources = [key for key, value in source.items() if value is not None]
+        no_source = not sources and not variable.get("value") and container != "node"
         if variable.get("value"):
             if not sources:
                 fault, fix = "has a value beside an empty valueFrom", f"- name: {name}\n  value: {_text(variable)}"
@@ -190,7 +200,11 @@ def _refused_variable(job: EffectiveJob, container: str, variable: Raw) -> Itera
             fault = f"has {len(sources) or 'no'} sources in valueFrom"
             fix = f"- name: {name}\n  valueFrom:\n    secretKeyRef: {{name: <secret>, key: <key>}}"
         else:
-            fault, fix = _fault_of_source(sources[0], source[sources[0]])
+            fault, fix = fault_of_source(sources[0], source[sources[0]])
+            if not fault and sources[0] == "fileKeyRef":
+                volume = job.volume(source["fileKeyRef"].get("volumeName") or "")
+                if volume is None or volume.get("emptyDir") is None:
+                    fault, fix = "reads a file of a volume that is no emptyDir", "volumeName: <an emptyDir>"
     if fault:
         yield Refusal(
             JOB_API,
@@ -200,6 +214,7 @@ def _refused_variable(job: EffectiveJob, container: str, variable: Raw) -> Itera
             job=job.name,
             container=container,
             subject=f"env {name}",
+            mendable=no_source,  # an override brings one
         )
 
 
@@ -207,30 +222,63 @@ def _text(variable: Raw) -> str:
     return to_yaml(shown_value(str(variable.get("name")), variable.get("value")))
 
 
-def _fault_of_source(kind: str, value: Raw) -> tuple[str, str]:
+def fault_of_source(kind: str, value: Raw) -> tuple[str, str]:
+    """What is wrong with one source of a variable, and how to write it; two empty texts where it is right."""
     if kind == "fieldRef":
         path = value.get("fieldPath") or ""
-        if path not in _FIELDS and not (path.startswith(_KEYED) and path.endswith("']")):
+        if (value.get("apiVersion") or "v1") != "v1":
+            return f'reads a field of API version "{value["apiVersion"]}"', "apiVersion: v1"
+        if path not in _FIELDS and not is_keyed_field(path):
             return (
                 f'reads field "{path}", which the downward API does not have',
                 "fieldRef:\n  fieldPath: metadata.name",
             )
     elif kind == "resourceFieldRef":
-        resource = value.get("resource") or ""
-        if resource not in _RESOURCES and not resource.startswith(("requests.hugepages-", "limits.hugepages-")):
-            return f'reads resource "{resource}", which the downward API does not have', (
-                "resourceFieldRef:\n  resource: limits.cpu"
-            )
-    elif kind in ("configMapKeyRef", "secretKeyRef") and not (
-        value.get("name") and is_config_key(value.get("key") or "")
-    ):
-        return f"has a {kind} without a name and a key", f"{kind}:\n  name: <name>\n  key: <key>"
+        return fault_of_resource_field(value)
+    elif kind in ("configMapKeyRef", "secretKeyRef"):
+        if not (value.get("name") and is_config_key(value.get("key") or "")):
+            return f"has a {kind} without a name and a key", f"{kind}:\n  name: <name>\n  key: <key>"
+        if not is_dns_subdomain(value["name"]):
+            return f'has a {kind} of name "{value["name"]}", which is no object name', f"{kind}:\n  name: <name>"
+    elif kind == "fileKeyRef":
+        path = value.get("path") or ""
+        if not value.get("key") or not path or path[0] == "/" or steps_back(path):
+            return f'reads key "{value.get("key") or ""}" of file "{path}"', "fileKeyRef:\n  key: <key>\n  path: <file>"
+    return "", ""
+
+
+def is_keyed_field(path: str) -> bool:
+    """``metadata.labels['<key>']`` and ``metadata.annotations['<key>']``."""
+    if not path.startswith(_KEYED) or not path.endswith("']"):
+        return False
+    key = path[path.index("'") + 1 : -2]
+    return is_qualified_name(key.lower() if path.startswith(_KEYED[1]) else key)
+
+
+def fault_of_resource_field(value: Raw) -> tuple[str, str]:
+    """The same of a ``resourceFieldRef``."""
+    resource = value.get("resource") or ""
+    if resource not in _RESOURCES and not resource.startswith(("requests.hugepages-", "limits.hugepages-")):
+        return f'reads resource "{resource}", which the downward API does not have', (
+            "resourceFieldRef:\n  resource: limits.cpu"
+        )
+    divisor = value.get("divisor")
+    if divisor is not None and (amount := parse_quantity(divisor)) is not None:
+        allowed = _DIVISORS["cpu" if resource.endswith(".cpu") else ""]
+        if amount not in [parse_quantity(one) for one in allowed]:
+            return f'divides resource "{resource}" by "{divisor}"', "divisor: '1'"
     return "", ""
 
 
 def _refused_resources(job: EffectiveJob, owner: str, resources: Raw) -> Iterator[Refusal]:
     limits: Raw = resources.get("limits") or EMPTY
     requests: Raw = resources.get("requests") or EMPTY
+    if claims := resources.get("claims"):
+        there = [claim.get("name") for claim in job.pod.get("resourceClaims") or ()]
+        for claim in claims:
+            if claim.get("name") not in there:
+                fault = f'uses resource claim "{claim.get("name")}", which the pod does not have'
+                yield _resource(job, owner, "claims", fault, "claims: []")
     for name, text in requests.items():
         limit = limits.get(name)
         if text == limit:
@@ -251,13 +299,27 @@ def _refused_resources(job: EffectiveJob, owner: str, resources: Raw) -> Iterato
             if name in _NATIVE:
                 if text.__class__ is str and text[:1] == "-":
                     yield _resource(job, owner, name, f'has {name} "{text}"', f"{name}: <a quantity above 0>")
-            elif not is_qualified_name(name) or ("/" not in name and not name.startswith("hugepages-")):
+            elif (
+                not is_qualified_name(name)
+                or ("/" not in name and not name.startswith("hugepages-"))
+                or (name.startswith("requests.") and "kubernetes.io/" not in name)
+            ):
                 known = f"<domain>/{name}: {text}  # e.g. nvidia.com/gpu: 1"
                 yield _resource(job, owner, name, f'names resource "{name}"', known)
             else:
                 amount = parse_quantity(text)
-                if amount is not None and (amount < 0 or ("/" in name and amount % BILLION)):
+                if amount is None:
+                    continue
+                if amount < 0 or ("/" in name and "kubernetes.io/" not in name and amount % BILLION):
                     yield _resource(job, owner, name, f'has {name} "{text}"', f"{name}: <a whole number above 0>")
+                elif name.startswith("hugepages-"):
+                    size = parse_quantity(name.removeprefix("hugepages-"))
+                    if not size or amount % size:
+                        fault = f'has {name} "{text}", which is no multiple of the page size'
+                        yield _resource(job, owner, name, fault, f"{name}: <a multiple>")
+                    elif not any(basic in listed for listed in (limits, requests) for basic in ("cpu", "memory")):
+                        fault = f"has {name} without cpu or memory"
+                        yield _resource(job, owner, name, fault, f"limits:\n  {name}: {text}\n  memory: <size>")
 
 
 def _must_be_equal(name: str) -> bool:
@@ -295,6 +357,8 @@ def _refused_rest(
             job=job.name,
             container=owner,
             subject=field,
+            # Trainer replaces the ports of container node under most frameworks.
+            mendable=field == "ports" and owner == "node" and job.receives_trainer,
         )
 
     yield from _refused_ports(container, job, ports if kind == "containers" else set(), refusal)
@@ -305,6 +369,8 @@ def _refused_rest(
                 "has an envFrom entry that is not one ConfigMap or one Secret",
                 "- secretRef: {name: <secret>}",
             )
+        elif not is_dns_subdomain(named := _name_of(source)):
+            yield refusal("envFrom", f'has an envFrom entry of name "{named}"', "- secretRef: {name: <secret>}")
         elif not is_env_name(source.get("prefix") or "A"):
             yield refusal("envFrom", f'has prefix "{source.get("prefix")}"', "prefix: <PREFIX_>")
     if (policy := container.get("imagePullPolicy")) and policy not in _PULL:
@@ -314,12 +380,29 @@ def _refused_rest(
             "terminationMessagePolicy", f'has terminationMessagePolicy "{policy}"', "terminationMessagePolicy: File"
         )
     restart = container.get("restartPolicy")
-    if restart and restart not in _RESTART:
+    if restart is not None and restart not in _RESTART:
         yield refusal("restartPolicy", f'has restartPolicy "{restart}"', "restartPolicy: Always")
-    if container.get("restartPolicyRules") and not restart:
-        yield refusal("restartPolicyRules", "has restartPolicyRules without restartPolicy", "restartPolicy: Never")
+    if rules := container.get("restartPolicyRules"):
+        if not restart:
+            yield refusal("restartPolicyRules", "has restartPolicyRules without restartPolicy", "restartPolicy: Never")
+        for rule in rules:
+            action, operator = rule.get("action") or "", (rule.get("exitCodes") or EMPTY).get("operator") or ""
+            if action not in ("Restart", "RestartAllContainers") or operator not in ("In", "NotIn"):
+                yield refusal(
+                    "restartPolicyRules",
+                    f'has a restartPolicyRules entry with action "{action}" and operator "{operator}"',
+                    "- action: Restart\n  exitCodes:\n    operator: In\n    values: [<code>]",
+                )
+    for policy in container.get("resizePolicy") or ():
+        resource, word = policy.get("resourceName") or "", policy.get("restartPolicy") or ""
+        if resource not in ("cpu", "memory") or word not in ("NotRequired", "RestartContainer"):
+            yield refusal(
+                "resizePolicy",
+                f'has a resizePolicy of resource "{resource}" with restartPolicy "{word}"',
+                "- resourceName: cpu\n  restartPolicy: NotRequired",
+            )
     if kind == "initContainers" and restart != "Always":
-        for field in (*_PROBES, "lifecycle"):
+        for field in (*PROBES, "lifecycle"):
             if container.get(field) is not None:
                 yield refusal(
                     field,
@@ -327,9 +410,18 @@ def _refused_rest(
                     "restartPolicy: Always  # makes it a native sidecar; or leave the field out",
                 )
     else:
-        yield from _refused_probes(container, refusal)
+        grace = job.pod.get("terminationGracePeriodSeconds")
+        for field, fault, fix in faults_of_handlers(container, 30 if grace is None else grace):
+            yield refusal(field, fault, fix)
     for device in container.get("volumeDevices") or ():
         volume = job.volume(device.get("name") or "")
+        path = device.get("devicePath") or ""
+        if (
+            not path
+            or steps_back(path)
+            or any(mount.get("mountPath") == path for mount in container.get("volumeMounts") or ())
+        ):
+            yield refusal("volumeDevices", f'has a device at "{path}"', "devicePath: <a path of its own without ..>")
         if device.get("name") not in volumes:
             yield refusal(
                 "volumeDevices", f'uses device "{device.get("name")}", which is no volume of the pod', "name: <volume>"
@@ -344,17 +436,12 @@ def _refused_rest(
             )
 
 
+def _name_of(source: Raw) -> str:
+    return (source.get("configMapRef") or source.get("secretRef") or EMPTY).get("name") or ""
+
+
 def _refused_context(job: EffectiveJob, owner: str, context: Raw) -> Iterator[Refusal]:
-    fault = fix = ""
-    if context.get("allowPrivilegeEscalation") is False and (
-        context.get("privileged") or "CAP_SYS_ADMIN" in ((context.get("capabilities") or EMPTY).get("add") or ())
-    ):
-        fault = "has allowPrivilegeEscalation false beside privileged or CAP_SYS_ADMIN"
-        fix = "allowPrivilegeEscalation: true"
-    for field in ("runAsUser", "runAsGroup"):
-        if not 0 <= (context.get(field) or 0) < 2**31:
-            fault, fix = f"has {field} {context[field]}", f"{field}: 1000"
-    if fault:
+    for fault, fix in faults_of_container(context, job.pod.get("hostUsers") is not False):
         yield Refusal(
             JOB_API,
             job.container_field_origin(owner, "securityContext"),
@@ -370,40 +457,29 @@ def _refused_ports(
     container: Raw, job: EffectiveJob, taken: set[tuple[str, str, int]], refusal: Callable[[str, str, str], Refusal]
 ) -> Iterator[Refusal]:
     names: set[str] = set()
+    numbers: set[int] = set()
     host = bool(job.pod.get("hostNetwork"))
     for port in container.get("ports") or ():
-        name, number = port.get("name") or "", port.get("containerPort") or 0
-        outside = port.get("hostPort") or (number if host else 0)
+        name, number, outside = port.get("name") or "", port.get("containerPort") or 0, port.get("hostPort") or 0
         key = (port.get("protocol") or "TCP", port.get("hostIP") or "", outside)
         if not 0 < number < 65536 or not 0 <= outside < 65536:
             yield refusal("ports", f"has port {number} with hostPort {outside}", "containerPort: <1..65535>")
-        elif name and (name in names or not is_port_name(name)):
-            yield refusal("ports", f'has port name "{name}" twice or badly formed', "name: <at most 15 of a-z, 0-9, ->")
+        elif name in names or number in numbers:
+            # Trainer puts a port in place of the first one of its name or number; see built_ports.
+            what = f'named "{name}"' if name else "without a name"
+            yield refusal(
+                "ports",
+                f"has two ports {what if name in names else f'of number {number}'}, of which Trainer makes one, twice",
+                f"- name: <another name>\n  containerPort: {number}",
+            )
+        elif name and not is_port_name(name):
+            yield refusal("ports", f'has port name "{name}"', "name: <at most 15 of a-z, 0-9, ->")
         elif key[0] not in ("TCP", "UDP", "SCTP"):
             yield refusal("ports", f'has protocol "{key[0]}"', "protocol: TCP")
         elif outside and key in taken:
             yield refusal("ports", f"uses hostPort {outside}, which is taken in the pod", "hostPort: <another port>")
-        elif host and outside != number:
+        elif host and outside not in (0, number):
             yield refusal("ports", f"has hostPort {outside} for port {number} under hostNetwork", f"hostPort: {number}")
         names.add(name)
+        numbers.add(number)
         taken.add(key)
-
-
-def _refused_probes(container: Raw, refusal: Callable[[str, str, str], Refusal]) -> Iterator[Refusal]:
-    lifecycle = container.get("lifecycle") or {}
-    handlers = [(field, container.get(field)) for field in _PROBES]
-    handlers += [(f"lifecycle.{hook}", lifecycle.get(hook)) for hook in ("postStart", "preStop")]
-    for field, handler in handlers:
-        if handler is None:
-            continue
-        top = field.partition(".")[0]
-        kinds = [kind for kind in _HANDLERS if handler.get(kind) is not None]
-        if len(kinds) != 1:
-            yield refusal(top, f"has {len(kinds) or 'no'} handlers in {field}", "exec:\n  command: [<command>]")
-        elif kinds[0] == "exec" and not handler["exec"].get("command"):
-            yield refusal(top, f"has an empty command in {field}.exec", "command: [<command>]")
-        if field in ("livenessProbe", "startupProbe") and (handler.get("successThreshold") or 1) != 1:
-            yield refusal(top, f"has successThreshold {handler['successThreshold']} in {field}", "successThreshold: 1")
-        for number in ("initialDelaySeconds", "timeoutSeconds", "periodSeconds", "failureThreshold"):
-            if (handler.get(number) or 0) < 0:
-                yield refusal(top, f"has {number} {handler[number]} in {field}", f"{number}: 10")

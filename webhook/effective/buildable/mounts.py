@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Final
 
 from webhook.effective.buildable.refusal import JOB_API, Refusal
 from webhook.effective.buildable.syntax import steps_back
 from webhook.model.nearest import nearest
 from webhook.model.pod import EffectiveJob, Raw
 
+_PROPAGATION: Final = ("None", "HostToContainer", "Bidirectional")
+_RECURSIVE: Final = ("Disabled", "IfPossible", "Enabled")
 Paste = Callable[[str, Raw], str]
 """Job and PodSpec fields -> text to paste where the reviewed object takes them."""
 
@@ -45,8 +48,15 @@ def refused_mounts(
             elif within[:1] == "/" or pattern[:1] == "/" or steps_back(within) or steps_back(pattern):
                 fault = f'mounts "{name}" with subPath "{within or pattern}", which is absolute or holds ".."'
                 fix = f"{'subPath' if within else 'subPathExpr'}: <a relative path without ..>"
-            elif (mount.get("recursiveReadOnly") or "Disabled") != "Disabled" and not mount.get("readOnly"):
+            elif (propagation := mount.get("mountPropagation")) is not None and propagation not in _PROPAGATION:
+                fault, fix = f'mounts "{name}" with mountPropagation "{propagation}"', "mountPropagation: None"
+            elif (recursive := mount.get("recursiveReadOnly")) is not None and recursive not in _RECURSIVE:
+                fault, fix = f'mounts "{name}" with recursiveReadOnly "{recursive}"', "recursiveReadOnly: Disabled"
+            elif (recursive or "Disabled") != "Disabled" and not mount.get("readOnly"):
                 fault, fix = f'mounts "{name}" with recursiveReadOnly and without readOnly', "readOnly: true"
+            elif (recursive or "Disabled") != "Disabled" and (propagation or "None") != "None":
+                fault = f'mounts "{name}" with recursiveReadOnly beside mountPropagation "{propagation}"'
+                fix = "mountPropagation: None"
             elif mount.get("mountPropagation") == "Bidirectional" and not (container.get("securityContext") or {}).get(
                 "privileged"
             ):

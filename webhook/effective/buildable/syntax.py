@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import lru_cache
-from typing import Final
+from typing import Any, Final
 
 _QUALIFIED: Final = str.maketrans("", "", "-_.")
 
@@ -74,3 +75,41 @@ def is_config_key(text: str) -> bool:
 def steps_back(path: str) -> bool:
     """Whether ``..`` is one of the path's components."""
     return ".." in path and ".." in path.split("/")
+
+
+def is_header_name(text: str) -> bool:
+    """A name of an HTTP header: alphanumerics and ``-``."""
+    return text != "" and text.isascii() and text.replace("-", "a").isalnum()
+
+
+def is_domain_prefixed(text: str) -> bool:
+    """``domain/path``, as a controller's name is written in ``managedBy``."""
+    domain, mark, path = text.partition("/")
+    return bool(mark and path) and is_dns_subdomain(domain) and " " not in path
+
+
+def fault_of_labels(labels: Mapping[str, Any] | None) -> str:
+    """The first pair that is no label, as ``key: value``; empty where all are."""
+    for key, value in (labels or {}).items():
+        if not is_qualified_name(key) or not is_label_value(value or ""):
+            return f"{key}: {value or ''}"
+    return ""
+
+
+def fault_of_selector(selector: Mapping[str, Any] | None) -> str:
+    """What is wrong with a label selector, in words; empty where nothing is."""
+    if selector is None:
+        return ""
+    if label := fault_of_labels(selector.get("matchLabels")):
+        return f'label "{label}"'
+    for expression in selector.get("matchExpressions") or ():
+        key, operator = expression.get("key") or "", expression.get("operator") or ""
+        values = expression.get("values") or ()
+        if (
+            not is_qualified_name(key)
+            or operator not in ("In", "NotIn", "Exists", "DoesNotExist")
+            or (operator in ("In", "NotIn")) != bool(values)
+            or not all(map(is_label_value, values))
+        ):
+            return f'expression on "{key}" with operator "{operator}" and {len(values)} values'
+    return ""
