@@ -48,7 +48,9 @@ docs: $(STAMP)
 controlplane: $(STAMP)
 	$(BIN)/python -m tests.e2e.controlplane build
 
+# RECIPES: the recipes that run on a CPU are run, killed and resumed, with the frameworks in a cached venv of their own.
 e2e: controlplane
+	RECIPES=1 $(BIN)/python -m pytest tests/recipes
 	$(BIN)/python -m pytest -n 2 tests/e2e
 
 test: check e2e

@@ -9,12 +9,15 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
+from msgspec.structs import replace
+
 from webhook.defaults import default
-from webhook.effective import Built, build, judge_checkpoints, launches_of
+from webhook.effective import Built, build, infer, judge_checkpoints, launches_of
+from webhook.effective.checkpoint import Classify
 from webhook.model.cluster import ClusterView, Gap, Runtime
 from webhook.model.finding import Finding, Judged, Origin, Severity
 from webhook.model.names import KINDS, MODE, MULTIKUEUE, REQUIRE
-from webhook.model.pod import Checkpoint, EffectiveJob, Raw, Storage
+from webhook.model.pod import Checkpoint, EffectiveJob, EffectiveSet, Raw, Storage
 from webhook.model.policy import Policy
 from webhook.model.release import Release, infer_release
 from webhook.model.request import MalformedObject, Request
@@ -25,7 +28,7 @@ from webhook.model.sign import signs_of
 from webhook.model.subject import Subject
 from webhook.model.verdict import Decision, Defaulted, Facts
 from webhook.rules import RULES
-from webhook.script import find_directory, find_programs
+from webhook.script import find_directory, find_programs, origin_of, remarks_on
 from webhook.storage import claim_signs, classify
 
 if TYPE_CHECKING:
@@ -44,6 +47,7 @@ _CHECKS: Final = tuple((order, rule, rule.check) for order, rule in enumerate(RU
 _RUNTIME_CHECKS: Final = tuple(entry for entry in _CHECKS if entry[1].on_runtime is not None)
 _ABOUT_PROGRAMS: Final = frozenset(rule.id for rule in RULES if rule.reads_program)
 _ON_RUNTIME_PROGRAMS: Final = frozenset(entry[1].id for entry in _RUNTIME_CHECKS if entry[1].reads_program)
+_STRAYS: Final = "directory-not-used"
 _NONE: Final[frozenset[str]] = frozenset()
 _SETTING: Final = {"deny": Severity.DENY, "warn": Severity.WARN, "audit": Severity.AUDIT}
 
@@ -95,6 +99,7 @@ def review_object(request: Request, cluster: ClusterView, policy: Policy, releas
         judged.append((1, -1, _in_mode(_broken(request, "effective", error), mode)))
     if subject is not None:
         try:
+            subject = _with_strays(subject)
             signs = signs_of(subject) | claim_signs(subject)
             asked = _asked(subject.is_trainjob, signs, _about_programs(subject), _silent(subject))
         except Exception as error:
@@ -206,22 +211,13 @@ def build_subject(
     checkpoints: tuple[Checkpoint, ...] = ()
     if isinstance(runtime, Runtime):
         built = build(trainjob, runtime, release)
-        effective, environment = built.effective, built.environment
-        template = effective.template if effective.jobset_spec.get("volumeClaimPolicies") else None
-        # A ClusterTrainingRuntime alone has no namespace to look claims up in.
-        run = "" if trainjob is None else effective.trainjob or ""
-        if effective.generate_name:
-            run += "<generated>"
-        claims_elsewhere = elsewhere or request.kind == "ClusterTrainingRuntime"
-
-        def classify_here(job: EffectiveJob, container: Raw, mount: Raw | None, volume: Raw | None) -> Storage:
-            made = template(str(mount.get("name"))) if template is not None and mount is not None else None
-            return classify(volume, mount, made, request.namespace, cluster, policy, claims_elsewhere, run)
+        environment = built.environment
 
         def written_by(job: EffectiveJob, container: Raw) -> tuple[Written, Origin] | None:
             return find_directory(job, container, environment, _directory_of)
 
-        checkpoints = judge_checkpoints(built.checkpoints(policy.directory.variables, written_by), classify_here)
+        located = built.checkpoints(policy.directory.variables, written_by)
+        checkpoints = judge_checkpoints(located, _classifier(request, built.effective, cluster, policy, elsewhere))
 
     def programs() -> tuple[Program, ...]:
         return () if built is None else _programs(built, checkpoints, policy, _annotations(obj, runtime))
@@ -263,6 +259,45 @@ def build_subject(
         {},
         {} if built is None else built.known,
     )
+
+
+def _classifier(
+    request: Request, effective: EffectiveSet, cluster: ClusterView, policy: Policy, elsewhere: bool
+) -> Classify:
+    """What lies under a directory of these pods, by what the cluster has now."""
+    template = effective.template if effective.jobset_spec.get("volumeClaimPolicies") else None
+    run = effective.trainjob or ""
+    if effective.generate_name:
+        run += "<generated>"
+    # A ClusterTrainingRuntime alone has no namespace to look claims up in.
+    claims_elsewhere = elsewhere or request.kind == "ClusterTrainingRuntime"
+
+    def classify_here(job: EffectiveJob, container: Raw, mount: Raw | None, volume: Raw | None) -> Storage:
+        made = template(str(mount.get("name"))) if template is not None and mount is not None else None
+        return classify(volume, mount, made, request.namespace, cluster, policy, claims_elsewhere, run)
+
+    return classify_here
+
+
+def _with_strays(subject: Subject) -> Subject:
+    """The subject with the directories that programs write to beside the declared one: those rules judge them too."""
+    effective = subject.effective
+    if effective is None or subject.policy.rules.get(_STRAYS) == "off":
+        return subject
+    found: list[Checkpoint] = []
+    for program in subject.programs():
+        if program.remarks.get(_STRAYS) == ():
+            continue
+        from webhook.rules.directory_not_used import look
+
+        job, container = program.job, program.container
+        for remark in remarks_on(program, _STRAYS, look):
+            origin = origin_of(job, container, remark.place)
+            found.append(infer(effective, job, container, remark.directory, "the program", origin))
+    if not found:
+        return subject
+    classify_here = _classifier(subject.request, effective, subject.cluster, subject.policy, subject.claims_elsewhere)
+    return replace(subject, checkpoints=(*subject.checkpoints, *judge_checkpoints(tuple(found), classify_here)))
 
 
 def _programs(

@@ -23,8 +23,9 @@ from webhook.model.release import Release
 
 LONGEST: Final = 16 * 1024
 """Bytes of a spec that is kept: a program in it is long, and seldom the same twice."""
-_KEPT: Final = Bounded(512 * 1024)
-"""key -> Built, weighed by the bytes of the keys: some hundreds of TrainJobs, some 5 MB."""
+_KEPT: Final = Bounded(1024 * 1024)
+"""key -> Built, weighed by the bytes of its key and what else it holds at least: some 300 TrainJobs, some 5 MB."""
+_LEAST: Final = 2048
 
 
 class Built(Struct):
@@ -55,7 +56,7 @@ def build(trainjob: Raw | None, runtime: Runtime, release: Release) -> Built:
         effective = build_trainer_pods(trainjob, runtime, release)
         found = Built(effective, environment_of(effective), {})
         if key is not None:
-            _KEPT.put(key, found, len(key[2]))
+            _KEPT.put(key, found, _LEAST + len(key[2]))
     return found
 
 

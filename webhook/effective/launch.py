@@ -80,7 +80,7 @@ class Launches:
                 continue
             value = str(variable.get("value") or "")
             if name == _PROCESSES:
-                processes = int(value) if value.isdigit() and len(value) < 6 else _gpus(container)
+                processes = int(value) if value.isdecimal() and len(value) < 6 else _gpus(container)
             elif value:
                 fast = (value.rstrip("/"),)
         seconds, params, lost = self.told

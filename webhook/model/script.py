@@ -34,6 +34,7 @@ class Remark(Struct, frozen=True):
     """What a rule says of a program. Cached across decisions, so it holds nothing that depends on anything else.
 
     ``subject`` is its identity on UPDATE (a name, an argument; not a line number). ``why`` replaces the rule's.
+    ``directory`` is where the program writes its checkpoints, absolute, where that is beside the declared one.
     """
 
     place: Place
@@ -42,6 +43,7 @@ class Remark(Struct, frozen=True):
     subject: str = ""
     why: str | None = None
     at_most: Severity | None = None
+    directory: str = ""
 
 
 class Launch(Struct, frozen=True):

@@ -95,6 +95,7 @@ def _remark(script: Script, place: Place, value: Value, fix: str) -> Remark:
         f'checkpoints go to "{shown(head(value))}", and "{script.launch.directories[0]}" is declared',
         fix,
         subject=shown(head(value)),
+        directory=head(value),
     )
 
 

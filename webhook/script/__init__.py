@@ -9,7 +9,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
-from webhook.script.cache import find_directory, find_programs, program_findings
+from webhook.script.cache import find_directory, find_programs, origin_of, program_findings, remarks_on
 from webhook.script.values import UNKNOWN, Text, Unknown, Value
 
 if TYPE_CHECKING:
@@ -29,7 +29,9 @@ __all__ = [
     "Value",
     "find_directory",
     "find_programs",
+    "origin_of",
     "program_findings",
+    "remarks_on",
 ]
 
 

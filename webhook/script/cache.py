@@ -299,10 +299,7 @@ def _around(text: str, unknown: Unknown) -> Value:
 def program_findings(subject: Subject, rule: str, look: Look) -> Iterator[Finding]:
     """What ``look`` says of each program, as findings at the line of the field that the user edits."""
     for program in subject.programs():
-        remarks = _remarks(program, rule, look)
-        if remarks and program.named is not None and any(map(_mentions_run, remarks)):
-            remarks = _remarks(program.named(), rule, look)
-        for remark in remarks:
+        for remark in remarks_on(program, rule, look):
             name = str(program.container.get("name") or "")
             yield Finding(
                 origin_of(program.job, program.container, remark.place),
@@ -316,6 +313,14 @@ def program_findings(subject: Subject, rule: str, look: Look) -> Iterator[Findin
             )
 
 
+def remarks_on(program: Program, rule: str, look: Look) -> tuple[Remark, ...]:
+    """What ``look`` says of one program; cached."""
+    remarks = _remarks(program, rule, look)
+    if remarks and program.named is not None and any(map(_mentions_run, remarks)):
+        remarks = _remarks(program.named(), rule, look)
+    return remarks
+
+
 def _remarks(program: Program, rule: str, look: Look) -> tuple[Remark, ...]:
     remarks = program.remarks.get(rule)
     if remarks is None:
@@ -324,7 +329,8 @@ def _remarks(program: Program, rule: str, look: Look) -> tuple[Remark, ...]:
 
 
 def _mentions_run(remark: Remark) -> bool:
-    return RUN in remark.problem or RUN in remark.fix or RUN in remark.subject or RUN in (remark.why or "")
+    texts = (remark.problem, remark.fix, remark.subject, remark.why or "", remark.directory)
+    return any(RUN in text for text in texts)
 
 
 def origin_of(job: EffectiveJob, container: Raw, place: Place) -> Origin:
@@ -344,4 +350,4 @@ def clear() -> None:
     sources.clear()
 
 
-__all__ = ["UNKNOWN", "clear", "find_directory", "find_programs", "origin_of", "program_findings"]
+__all__ = ["UNKNOWN", "clear", "find_directory", "find_programs", "origin_of", "program_findings", "remarks_on"]
