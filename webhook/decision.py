@@ -219,8 +219,12 @@ def build_subject(
         located = built.checkpoints(policy.directory.variables, written_by)
         checkpoints = judge_checkpoints(located, _classifier(request, built.effective, cluster, policy, elsewhere))
 
+    told: list[tuple[Program, ...]] = []
+
     def programs() -> tuple[Program, ...]:
-        return () if built is None else _programs(built, checkpoints, policy, _annotations(obj, runtime))
+        if not told:
+            told.append(() if built is None else _programs(built, checkpoints, policy, _annotations(obj, runtime)))
+        return told[0]
 
     before: list[Subject] = []
 

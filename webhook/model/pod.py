@@ -196,7 +196,11 @@ class EffectiveSet(Struct, frozen=True):
     @property
     def training_pods(self) -> int:
         """How many pods train."""
-        return sum(job.pods for job in self.jobs if job.trains)
+        pods = 0
+        for job in self.jobs:
+            if job.trains:
+                pods += job.pods
+        return pods
 
     def template(self, volume: str) -> Raw | None:
         """The ``volumeClaimPolicies`` template of that name, with its policy under ``policy``: see ``templates``."""
