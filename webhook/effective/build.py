@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from webhook.effective.overrides import Override, overrides_of
+from webhook.effective.ports import built_ports
 from webhook.effective.strategic_merge import merge_pod
 from webhook.effective.template import (
     DATASET,
@@ -24,7 +25,6 @@ from webhook.effective.template import (
 from webhook.effective.trainer import (
     TORCHTUNE,
     UnbuildableError,
-    built_ports,
     flux_command,
     flux_pod,
     jax_env,

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
+from webhook.effective.ports import built_ports
 from webhook.model.cluster import Runtime
 from webhook.model.finding import Origin
 from webhook.model.names import ANCESTOR_LABEL, TRAINER_STEP
@@ -120,6 +121,7 @@ def prepare(runtime: Runtime, release: Release) -> Prepared:
     limits, requests = _resources(jobs, shape)
     claim_layer = Layer(runtime.label, "spec.template.spec", "", EMPTY, places=places) if places else None
     failure_policy = jobset.get("failurePolicy")
+    framework = "torch" in ml or (newer and ("jax" in ml or "xgboost" in ml))
     namespace = (runtime.raw.get("metadata") or EMPTY).get("namespace") or runtime.namespace
     alone = EffectiveSet(
         release,
@@ -130,7 +132,7 @@ def prepare(runtime: Runtime, release: Release) -> Prepared:
                 shape.trains[index],
                 job.backoff_limit,
                 job.spec,
-                job.pod,
+                _with_own_port(job) if index == shape.first and framework else job.pod,
                 (job.layer,),
                 job.origin,
                 shape.receives[index],
@@ -230,6 +232,15 @@ def _template(label: str, index: int, job: Raw) -> Template:
         replicas,
         node_index(raw),
     )
+
+
+def _with_own_port(job: Template) -> Raw:
+    """The pod with the port of Trainer among those of container ``node``, as it is for any TrainJob with a trainer."""
+    if job.node < 0 or not (ports := job.pod["containers"][job.node].get("ports")):
+        return job.pod
+    containers = list(job.pod["containers"])
+    containers[job.node] = {**containers[job.node], "ports": built_ports(ports, True)}
+    return {**job.pod, "containers": containers}
 
 
 def node_index(pod: Raw) -> int:

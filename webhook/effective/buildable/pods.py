@@ -5,9 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
+from webhook.effective.buildable.contexts import faults_of_pod
+from webhook.effective.buildable.metadata import refused_metadata
 from webhook.effective.buildable.refusal import JOB_API, Refusal, under
-from webhook.effective.buildable.syntax import is_dns_label, is_dns_subdomain, is_label_value, is_qualified_name
+from webhook.effective.buildable.syntax import (
+    fault_of_selector,
+    is_dns_label,
+    is_dns_subdomain,
+    is_domain_prefixed,
+    is_label_value,
+    is_qualified_name,
+)
 from webhook.model.pod import EffectiveJob, Raw
+from webhook.model.quantity import BILLION, parse_quantity
 
 _RARE_OF_JOB: Final = frozenset(
     [
@@ -20,6 +30,8 @@ _RARE_OF_JOB: Final = frozenset(
         "activeDeadlineSeconds",
         "ttlSecondsAfterFinished",
         "managedBy",
+        "manualSelector",
+        "selector",
     ]
 )
 _NEVER_NEGATIVE: Final = (
@@ -30,9 +42,13 @@ _NEVER_NEGATIVE: Final = (
     "maxFailedIndexes",
 )
 _OPERATORS: Final = ("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt")
+_GATED_OPERATORS: Final = ("Lt", "Gt")
+_BY_PODS: Final = ("maxFailedIndexes", "successPolicy")
+"""Fields whose limits are the number of pods, which ``spec.trainer.numNodes`` can change."""
 _EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 _DNS: Final = ("ClusterFirst", "ClusterFirstWithHostNet", "Default", "None")
 _LARGEST_INDEXED: Final = 100_000
+_MOST_RULES: Final = 20
 _LARGEST_ID: Final = 2**31 - 1
 
 
@@ -43,11 +59,24 @@ def refused_pod(job: EffectiveJob, sound: frozenset[int]) -> Iterator[Refusal]:
     if policy not in ("OnFailure", "Never"):
         yield _pod(job, "restartPolicy", f'restartPolicy is "{policy}"', "restartPolicy: OnFailure  # or Never")
     if (context := pod.get("securityContext")) and id(context) not in sound:
-        for field in ("runAsUser", "runAsGroup", "fsGroup"):
-            if not 0 <= (context.get(field) or 0) <= _LARGEST_ID:
-                yield _pod(job, "securityContext", f"{field} is {context[field]}", f"{field}: 1000")
+        for problem, fix in faults_of_pod(context):
+            yield _pod(job, "securityContext", problem, fix)
+        if (context.get("windowsOptions") or {}).get("hostProcess") and not pod.get("hostNetwork"):
+            yield _pod(job, "securityContext", "hostProcess stands without hostNetwork", "windowsOptions: {}")
     for field, problem, fix in _rare_faults(pod):
         yield _pod(job, field, problem, fix)
+    for toleration in pod.get("tolerations") or ():
+        if toleration.get("operator") in _GATED_OPERATORS:
+            yield Refusal(
+                JOB_API,
+                job.pod_origin("tolerations"),
+                f'toleration of "{toleration.get("key")}" has operator "{toleration["operator"]}", which Kubernetes '
+                f'takes under gate TaintTolerationComparisonOperators alone, in job "{job.name}"',
+                "operator: Equal",
+                job=job.name,
+                subject="tolerations",
+                unsure=True,
+            )
 
 
 def depends_on_pods(job: EffectiveJob) -> bool:
@@ -73,16 +102,9 @@ def refused_job(job: EffectiveJob) -> Iterator[Refusal]:
         )
     if not _RARE_OF_JOB.isdisjoint(spec):
         for field, problem, fix in _rare_faults_of_job(job, spec, pods):
-            yield _job(job, field, problem, fix)
-    template = (spec.get("template") or {}).get("metadata") or {}
-    for key, value in (template.get("labels") or {}).items():
-        if not is_qualified_name(key) or not is_label_value(value or ""):
-            yield _job(
-                job,
-                "template.metadata.labels",
-                f'pod label "{key}: {value}" is no label',
-                f"{key}: <at most 63 of A-Z, a-z, 0-9, -, _ and .>",
-            )
+            yield _job(job, field, problem, fix, job.receives_trainer and field.startswith(_BY_PODS))
+    if metadata := (spec.get("template") or {}).get("metadata"):
+        yield from refused_metadata(JOB_API, under(job.job_origin, "template.metadata"), "pod", metadata, job.name)
 
 
 def _pod(job: EffectiveJob, field: str, problem: str, fix: str) -> Refusal:
@@ -149,8 +171,89 @@ def _faults_of_dns(field: str, policy: str, pod: Raw) -> Iterator[Fault]:
         yield field, 'dnsPolicy is "None" without a nameserver', "dnsConfig:\n  nameservers: [<address>]"
 
 
+def _faults_of_dns_config(field: str, config: Raw, pod: Raw) -> Iterator[Fault]:
+    servers = config.get("nameservers") or ()
+    if len(servers) > 3 or not all(map(_is_address, servers)):
+        yield field, f"dnsConfig has nameservers {list(servers)}", "nameservers: [<at most three addresses>]"
+    for domain in config.get("searches") or ():
+        if domain != "." and not is_dns_subdomain(domain.removesuffix(".").replace("_", "-").strip("-") or "-"):
+            yield field, f'dnsConfig searches "{domain}"', "searches: [<domain>]"
+    if not all(option.get("name") for option in config.get("options") or ()):
+        yield field, "dnsConfig has an option without name", "options:\n- name: <name>"
+
+
+def _is_address(text: str) -> bool:
+    if ":" in text:
+        return all(part == "" or len(part) <= 4 for part in text.split(":")) or "." in text
+    parts = text.split(".")
+    return len(parts) == 4 and all(part.isdecimal() and int(part) < 256 and str(int(part)) == part for part in parts)
+
+
+def _faults_of_runtime_class(field: str, name: str, pod: Raw) -> Iterator[Fault]:
+    if not is_dns_subdomain(name):
+        yield field, f'{field} "{name}" is no object name', f"{field}: <name>"
+
+
+def _faults_of_host_override(field: str, name: str, pod: Raw) -> Iterator[Fault]:
+    if name and (len(name) > 64 or not is_dns_subdomain(name) or pod.get("hostNetwork")):
+        yield field, f'{field} is "{name}"', f"{field}: <name>"
+
+
+def _faults_of_overhead(field: str, overhead: Raw, pod: Raw) -> Iterator[Fault]:
+    for name, text in overhead.items():
+        amount = parse_quantity(text)
+        if amount is not None and (amount < 0 or ("/" in name and "kubernetes.io/" not in name and amount % BILLION)):
+            yield field, f'overhead has {name} "{text}"', f"{name}: <a quantity above 0>"
+
+
+def _faults_of_system(field: str, system: Raw, pod: Raw) -> Iterator[Fault]:
+    if (name := system.get("name") or "") not in ("linux", "windows"):
+        yield field, f'os has name "{name}"', "os:\n  name: linux"
+
+
+def _faults_of_readiness(field: str, gates: list[Raw], pod: Raw) -> Iterator[Fault]:
+    for gate in gates:
+        if not is_qualified_name(name := gate.get("conditionType") or ""):
+            yield field, f'readiness gate "{name}" is no name', "- conditionType: <domain/condition>"
+
+
+def _faults_of_resource_claims(field: str, claims: list[Raw], pod: Raw) -> Iterator[Fault]:
+    for claim in claims:
+        name = claim.get("name") or ""
+        ways = [claim.get("resourceClaimName"), claim.get("resourceClaimTemplateName")]
+        if not is_dns_label(name) or (ways[0] is None) == (ways[1] is None):
+            yield (
+                field,
+                f'resource claim "{name}" is badly named or not one of resourceClaimName and resourceClaimTemplateName',
+                "- name: <name>\n  resourceClaimTemplateName: <template>",
+            )
+
+
+def _faults_of_aliases(field: str, aliases: list[Raw], pod: Raw) -> Iterator[Fault]:
+    for alias in aliases:
+        if not _is_address(alias.get("ip") or "") or not all(map(is_dns_subdomain, alias.get("hostnames") or ())):
+            yield field, f'host alias "{alias.get("ip")}" is badly formed', "- ip: <address>\n  hostnames: [<name>]"
+
+
+def _faults_of_pod_resources(field: str, resources: Raw, pod: Raw) -> Iterator[Fault]:
+    for kind in ("limits", "requests"):
+        for name in resources.get(kind) or ():
+            if name not in ("cpu", "memory") and not name.startswith("hugepages-"):
+                yield field, f'resources of the pod name "{name}"', f"{kind}: {{}}  # {name} in the containers"
+    limits, requests = resources.get("limits") or {}, resources.get("requests") or {}
+    for name, text in requests.items():
+        amount, ceiling = parse_quantity(text), parse_quantity(limits.get(name))
+        fixed = name.startswith("hugepages-")
+        if amount is not None and ceiling is not None and (amount > ceiling or (fixed and amount != ceiling)):
+            yield (
+                field,
+                f'resources of the pod request {name} "{text}" of "{limits[name]}"',
+                f"limits:\n  {name}: {text}",
+            )
+
+
 def _faults_of_preemption(field: str, policy: str, pod: Raw) -> Iterator[Fault]:
-    if policy and policy not in ("PreemptLowerPriority", "Never"):
+    if policy not in ("PreemptLowerPriority", "Never"):
         yield field, f'preemptionPolicy is "{policy}"', "preemptionPolicy: PreemptLowerPriority"
 
 
@@ -166,7 +269,37 @@ def _faults_of_spread(field: str, constraints: list[Raw], pod: Raw) -> Iterator[
             )
         elif pair in seen:
             yield field, f'two constraints are on "{pair[0]}"', "topologyKey: <another key>"
+        elif fault := _fault_of_constraint(constraint):
+            yield field, f'the constraint on "{pair[0]}" {fault[0]}', fault[1]
         seen.add(pair)
+
+
+def _fault_of_constraint(constraint: Raw) -> tuple[str, str] | None:
+    domains, keys = constraint.get("minDomains"), constraint.get("matchLabelKeys") or ()
+    selector = constraint.get("labelSelector")
+    if domains is not None and (domains < 1 or constraint.get("whenUnsatisfiable") != "DoNotSchedule"):
+        return f"has minDomains {domains}", "whenUnsatisfiable: DoNotSchedule\nminDomains: <1 or more>"
+    for policy in ("nodeAffinityPolicy", "nodeTaintsPolicy"):
+        if (word := constraint.get(policy)) is not None and word not in ("Honor", "Ignore"):
+            return f'has {policy} "{word}"', f"{policy}: Honor"
+    if not is_qualified_name(constraint["topologyKey"]):
+        return "has a topologyKey that is no label key", "topologyKey: topology.kubernetes.io/zone"
+    if fault := _fault_of_keys(keys, selector):
+        return f"has matchLabelKeys {fault}", "matchLabelKeys: []"
+    if fault := fault_of_selector(selector):
+        return f"has a labelSelector with {fault}", "labelSelector:\n  matchLabels: {<key>: <value>}"
+    return None
+
+
+def _fault_of_keys(keys: Any, selector: Raw | None) -> str:
+    if keys and selector is None:
+        return "without labelSelector"
+    own = {*((selector or {}).get("matchLabels") or ())}
+    own |= {expression.get("key") for expression in (selector or {}).get("matchExpressions") or ()}
+    for key in keys:
+        if not is_qualified_name(key) or key in own:
+            return f'with "{key}", which is no label key or stands in labelSelector too'
+    return ""
 
 
 def _faults_of_shared_processes(field: str, shared: bool, pod: Raw) -> Iterator[Fault]:
@@ -183,7 +316,9 @@ def _faults_of_toleration(toleration: Raw) -> Iterator[Fault]:
     key, value = toleration.get("key") or "", toleration.get("value") or ""
     operator, effect = toleration.get("operator") or "Equal", toleration.get("effect") or ""
     problem = ""
-    if operator not in ("Equal", "Exists", "Lt", "Gt"):
+    if operator in _GATED_OPERATORS:
+        return
+    if operator not in ("Equal", "Exists"):
         problem = f'toleration of "{key}" has operator "{operator}"'
     elif not key and operator != "Exists":
         problem = "a toleration without key has an operator other than Exists"
@@ -218,9 +353,11 @@ def _faults_of_affinity(field: str, affinity: Raw, pod: Raw) -> Iterator[Fault]:
     for term in terms:
         for expression in term.get("matchExpressions") or ():
             key, operator = expression.get("key") or "", expression.get("operator")
-            count = len(expression.get("values") or ())
+            values = expression.get("values") or ()
+            count = len(values)
             if (
                 operator not in _OPERATORS
+                or (operator in ("In", "NotIn") and not all(map(is_label_value, values)))
                 or not is_qualified_name(key)
                 or (operator in ("In", "NotIn") and not count)
                 or (operator in ("Exists", "DoesNotExist") and count)
@@ -231,6 +368,18 @@ def _faults_of_affinity(field: str, affinity: Raw, pod: Raw) -> Iterator[Fault]:
                     f'nodeAffinity on "{key}" has operator "{operator}" with {count} values',
                     ("- {key: <label>, operator: In, values: [<value>]}"),
                 )
+        for expression in term.get("matchFields") or ():
+            key, named = expression.get("key") or "", expression.get("values") or []
+            if (
+                key != "metadata.name"
+                or expression.get("operator") not in ("In", "NotIn")
+                or not (len(named) == 1 and is_dns_subdomain(named[0]))
+            ):
+                yield (
+                    "affinity",
+                    f'nodeAffinity on field "{key}" is not metadata.name In or NotIn one node',
+                    "matchFields:\n- {key: metadata.name, operator: In, values: [<node>]}",
+                )
     pods: list[Raw] = []
     for kind in ("podAffinity", "podAntiAffinity"):
         part = affinity.get(kind) or {}
@@ -240,6 +389,19 @@ def _faults_of_affinity(field: str, affinity: Raw, pod: Raw) -> Iterator[Fault]:
         preferred += weighted
     if any(not is_qualified_name(term.get("topologyKey") or "") for term in pods):
         yield "affinity", "a pod affinity term has no topologyKey", "topologyKey: kubernetes.io/hostname"
+    for term in pods:
+        selectors = [fault_of_selector(term.get(kind)) for kind in ("labelSelector", "namespaceSelector")]
+        keys = [term.get("matchLabelKeys") or (), term.get("mismatchLabelKeys") or ()]
+        fault = (
+            selectors[0]
+            or selectors[1]
+            or _fault_of_keys(keys[0], term.get("labelSelector"))
+            or (keys[1] and term.get("labelSelector") is None and "mismatchLabelKeys without labelSelector")
+            or (not {*keys[0]}.isdisjoint(keys[1]) and "a key of matchLabelKeys in mismatchLabelKeys too")
+            or (not all(map(is_dns_label, term.get("namespaces") or ())) and "a namespace that is no name")
+        )
+        if fault:
+            yield "affinity", f"a pod affinity term has {fault}", "labelSelector:\n  matchLabels: {<key>: <value>}"
     if any(not 1 <= (term.get("weight") or 0) <= 100 for term in preferred):
         yield "affinity", "a preferred term has a weight outside 1..100", "weight: 100"
 
@@ -248,7 +410,7 @@ def _rare_faults_of_job(job: EffectiveJob, spec: Raw, pods: int) -> Iterator[Fau
     for field in _NEVER_NEGATIVE[1:]:
         if (spec.get(field) or 0) < 0:
             yield field, f"{field} is {spec[field]}", f"{field}: <0 or more>"
-    mode = spec.get("completionMode") or "Indexed"
+    mode = "Indexed" if (mode := spec.get("completionMode")) is None else mode
     if mode not in ("Indexed", "NonIndexed"):
         yield "completionMode", f'completionMode is "{mode}"', "completionMode: Indexed"
     elif mode == "NonIndexed":
@@ -262,10 +424,26 @@ def _rare_faults_of_job(job: EffectiveJob, spec: Raw, pods: int) -> Iterator[Fau
         yield "maxFailedIndexes", f"maxFailedIndexes is {failed} of {pods} pods", "maxFailedIndexes: 0"
     replacement = spec.get("podReplacementPolicy")
     policy = spec.get("podFailurePolicy")
-    if replacement and (replacement not in ("Failed", "TerminatingOrFailed") or (policy and replacement != "Failed")):
+    if replacement is not None and (
+        replacement not in ("Failed", "TerminatingOrFailed") or (policy and replacement != "Failed")
+    ):
         beside = " beside podFailurePolicy" if policy else ""
         yield "podReplacementPolicy", f'podReplacementPolicy is "{replacement}"{beside}', "podReplacementPolicy: Failed"
+    if spec.get("manualSelector"):
+        yield (
+            "manualSelector",
+            "manualSelector is true, and JobSet's pods bear no labels to select by",
+            ("manualSelector: false"),
+        )
+    elif (spec.get("selector") or {}).get("matchLabels") or (spec.get("selector") or {}).get("matchExpressions"):
+        yield "selector", "selector stands without manualSelector", "# no selector"
+    if (manager := spec.get("managedBy")) is not None and not is_domain_prefixed(manager):
+        yield "managedBy", f'managedBy is "{manager}"', "managedBy: kubernetes.io/job-controller"
+    if policy is not None and not policy.get("rules"):
+        yield "podFailurePolicy", "podFailurePolicy has no rules", "# no podFailurePolicy, or rules in it"
     if policy:
+        if len(policy.get("rules") or ()) > _MOST_RULES:
+            yield "podFailurePolicy", f"podFailurePolicy has more than {_MOST_RULES} rules", "rules: [<fewer>]"
         names = [container.get("name") for _, _, container in job.containers()]
         for index, rule in enumerate(policy.get("rules") or ()):
             if fault := _fault_of_rule(rule, names, spec.get("backoffLimitPerIndex") is not None):
@@ -273,8 +451,12 @@ def _rare_faults_of_job(job: EffectiveJob, spec: Raw, pods: int) -> Iterator[Fau
     success = spec.get("successPolicy")
     if success is not None and mode == "Indexed":
         rules = success.get("rules") or ()
-        if not rules:
-            yield "successPolicy", "successPolicy has no rules", "rules:\n- succeededIndexes: '0'"
+        if not rules or len(rules) > _MOST_RULES:
+            yield (
+                "successPolicy",
+                f"successPolicy has {len(rules) or 'no'} rules, and {_MOST_RULES} is the most",
+                "rules:\n- succeededIndexes: '0'",
+            )
         for index, rule in enumerate(rules):
             count = rule.get("succeededCount")
             if (count is None and rule.get("succeededIndexes") is None) or not 0 <= (count or 0) <= max(pods, 0):
@@ -283,6 +465,27 @@ def _rare_faults_of_job(job: EffectiveJob, spec: Raw, pods: int) -> Iterator[Fau
                     f"a successPolicy rule asks for {count or 'no'} successes of {pods} pods",
                     f"succeededCount: {pods}",
                 )
+            elif (indexes := rule.get("succeededIndexes")) is not None and not _are_indexes(indexes, pods, count):
+                yield (
+                    f"successPolicy.rules[{index}]",
+                    f'a successPolicy rule names indexes "{indexes}" of {pods} pods',
+                    "succeededIndexes: '0'",
+                )
+
+
+def _are_indexes(text: str, pods: int, count: int | None) -> bool:
+    """``0,2-4``: ascending, below the number of pods, at least ``count`` of them."""
+    last, found = -1, 0
+    for part in text.split(",") if text else ():
+        first, mark, end = part.partition("-")
+        if not first.isdecimal() or (mark and not end.isdecimal()):
+            return False
+        low, high = int(first), int(end if mark else first)
+        if not last < low <= high < max(pods, 1):
+            return False
+        found += high - low + 1
+        last = high
+    return count is None or count <= found
 
 
 def _fault_of_rule(rule: Raw, containers: list[Any], per_index: bool) -> tuple[str, str] | None:
@@ -301,11 +504,17 @@ def _fault_of_rule(rule: Raw, containers: list[Any], per_index: bool) -> tuple[s
         fix = "onExitCodes:\n  operator: In\n  values: [<code>]  # ascending, each once"
         if operator not in ("In", "NotIn"):
             return f'a podFailurePolicy rule has operator "{operator or ""}"', fix
-        if not values or values != sorted(set(values)) or (operator == "In" and 0 in values):
+        if not values or len(values) > 255 or values != sorted(set(values)) or (operator == "In" and 0 in values):
             return f"a podFailurePolicy rule has exit codes {values}, which are not ascending, unique and above 0", fix
-        if (name := codes.get("containerName")) and name not in containers:
+        if (name := codes.get("containerName")) is not None and name not in containers:
             return f'a podFailurePolicy rule names container "{name}", which the pod does not have', (
                 f"containerName: {containers[0] if containers else 'node'}"
+            )
+    for condition in conditions:
+        kind, status = condition.get("type") or "", condition.get("status") or "True"
+        if not is_qualified_name(kind) or status not in ("True", "False", "Unknown"):
+            return f'a podFailurePolicy rule names condition "{kind}" with status "{status}"', (
+                "onPodConditions:\n- type: DisruptionTarget"
             )
     return None
 
@@ -317,9 +526,18 @@ _RARE: Final[dict[str, Callable[[str, Any, Raw], Iterator[Fault]]]] = {
     "schedulingGates": _faults_of_gates,
     "serviceAccountName": _faults_of_name,
     "priorityClassName": _faults_of_name,
-    "runtimeClassName": _faults_of_name,
+    "serviceAccount": _faults_of_name,
+    "nodeName": _faults_of_name,
+    "runtimeClassName": _faults_of_runtime_class,
     "hostname": _faults_of_host,
-    "subdomain": _faults_of_host,
+    "hostnameOverride": _faults_of_host_override,
+    "dnsConfig": _faults_of_dns_config,
+    "overhead": _faults_of_overhead,
+    "os": _faults_of_system,
+    "readinessGates": _faults_of_readiness,
+    "resourceClaims": _faults_of_resource_claims,
+    "hostAliases": _faults_of_aliases,
+    "resources": _faults_of_pod_resources,
     "activeDeadlineSeconds": _faults_of_deadline,
     "dnsPolicy": _faults_of_dns,
     "preemptionPolicy": _faults_of_preemption,
