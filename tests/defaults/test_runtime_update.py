@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.defaults.world import NAMESPACE, container, fill, injected, job, mpi_runtime, runtime, trainjob
+from webhook.message import warning_lines
 from webhook.model.finding import Severity
 from webhook.model.names import ANCESTOR_LABEL, INJECTED
 from webhook.model.policy import Defaults, Policy
@@ -160,14 +161,29 @@ class TestImmutableDefault:
         old = stored(raw)
         new = applied_again(raw, old, failurePolicy={"maxRestarts": 9, "restartStrategy": "Recreate"})
         done = fill(new, trainjob(), old=old)
-        (found,) = done.findings
+        found, holder = done.findings
         assert (found.rule, found.severity) == ("immutable-default", Severity.WARN)
         assert found.at.field == "spec.template.spec.failurePolicy"
         assert found.problem == (
-            'failurePolicy "maxRestarts: 3" was filled in at creation and cannot become "maxRestarts: 9"'
+            'immutable once filled in: delete and create the runtime to turn "maxRestarts: 3" into "maxRestarts: 9"'
         )
         assert f"{NAMESPACE}/run" in found.fix
         assert f"kubectl delete trainingruntime rt -n {NAMESPACE}" in found.fix
+        assert holder.problem == f'TrainJob "{NAMESPACE}/run" holds the runtime: deletion waits for it'
+
+    def test_the_way_out_stands_within_the_warning_lines(self) -> None:
+        """Of a request that the CRD refuses the user sees nothing else."""
+        raw = runtime()
+        old = stored(raw)
+        rules = [{"name": "r", "action": "FailJobSet"}]
+        new = applied_again(raw, old, failurePolicy={"maxRestarts": 9, "rules": rules})
+        runs = [trainjob() | {"metadata": {"name": f"run-{number}", "namespace": NAMESPACE}} for number in range(7)]
+        first, *others = warning_lines(fill(new, *runs, old=old).findings)
+        assert first.startswith("failurePolicy: immutable once filled in: delete and create the runtime ")
+        assert [line.partition('"')[2].partition('"')[0] for line in others[:5]] == [
+            f"{NAMESPACE}/run-{number}" for number in range(5)
+        ]
+        assert others[5:] == ["failurePolicy: 2 more TrainJobs hold the runtime [immutable-default]"]
 
     def test_of_a_cluster_runtime(self) -> None:
         raw = runtime(kind="ClusterTrainingRuntime")

@@ -6,9 +6,10 @@ only place to say what to do about it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
-from webhook.model.cluster import Gap
+from webhook.model.cluster import Gap, Run
 from webhook.model.default import Context, Default
 from webhook.model.draft import Draft
 from webhook.model.finding import Judged, Origin, Severity
@@ -37,19 +38,50 @@ def apply(draft: Draft, context: Context) -> bool:
     severity = Severity.AUDIT if setting == "audit" else Severity.WARN
     label = f"{request.kind}/{request.name}"
     scope = f" -n {request.namespace}" if request.kind == "TrainingRuntime" and request.namespace else ""
+    at = Origin(label, FIELD, "failurePolicy")
+    runs = context.cluster.runs_of_runtime(request.kind, request.namespace, request.name)
     context.findings.append(
         Judged(
             RULE,
             severity,
-            Origin(label, FIELD, "failurePolicy"),
-            f"failurePolicy {_text(old)} was filled in at creation and cannot become {_text(new)}",
+            at,
+            f"immutable once filled in: delete and create the runtime to turn {_text(old)} into {_text(new)}",
             "the API server refuses the change: JobSet's failurePolicy is immutable once it is there",
-            f"{_holders(context)}kubectl delete {request.kind.lower()} {request.name}{scope}\n"
+            f"{_waits(runs)}kubectl delete {request.kind.lower()} {request.name}{scope}\n"
             f"kubectl create{scope} -f <file of the runtime>",
             subject=FIELD,
         )
     )
+    # The CRD's refusal hides everything but warning lines, and those are short: each run has a line of its own.
+    if not isinstance(runs, Gap):
+        context.findings.extend(_holder(severity, at, run) for run in runs[:NAMED])
+        if len(runs) > NAMED:
+            context.findings.append(_others(severity, at, request.kind, len(runs) - NAMED))
     return False
+
+
+def _holder(severity: Severity, at: Origin, run: Run) -> Judged:
+    return Judged(
+        RULE,
+        severity,
+        at,
+        f'TrainJob "{run.namespace}/{run.name}" holds the runtime: deletion waits for it',
+        "a runtime stays, marked as deleted, until no TrainJob refers to it",
+        f"kubectl delete trainjob {run.name} -n {run.namespace}   # once it has finished",
+        subject=f"TrainJob/{run.namespace}/{run.name}",
+    )
+
+
+def _others(severity: Severity, at: Origin, kind: str, number: int) -> Judged:
+    return Judged(
+        RULE,
+        severity,
+        at,
+        f"{number} more TrainJob{'s hold' if number > 1 else ' holds'} the runtime",
+        "a runtime stays, marked as deleted, until no TrainJob refers to it",
+        f"kubectl get trainjobs{' -A' if kind == 'ClusterTrainingRuntime' else ''}",
+        subject="TrainJobs",
+    )
 
 
 def _filled(policy: Raw) -> dict[str, Any]:
@@ -68,16 +100,14 @@ def _text(policy: Raw) -> str:
     return f'"{", ".join(parts)}"'
 
 
-def _holders(context: Context) -> str:
-    request = context.request
-    runs = context.cluster.runs_of_runtime(request.kind, request.namespace, request.name)
+def _waits(runs: Sequence[Run] | Gap) -> str:
     if isinstance(runs, Gap):
         return "# deletion waits until no TrainJob refers to the runtime\n"
     if not runs:
         return ""
-    names = [f"{run.namespace}/{run.name}" for run in runs]
-    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-    return f"# deletion waits for the TrainJobs that hold it: {' '.join(names[:NAMED])}{more}\n"
+    names = [f"{run.namespace}/{run.name}" for run in runs[:NAMED]]
+    more = f" and {len(runs) - NAMED} more" if len(runs) > NAMED else ""
+    return f"# deletion waits for the TrainJobs that hold it: {' '.join(names)}{more}\n"
 
 
 DEFAULT: Final = Default("immutable_default", apply)
