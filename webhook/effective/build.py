@@ -40,8 +40,9 @@ from webhook.effective.trainer import (
     xgboost_env,
 )
 from webhook.model.cluster import Runtime
+from webhook.model.finding import Origin
 from webhook.model.names import ANCESTOR_LABEL, TRAINER_STEP
-from webhook.model.pod import EMPTY, TRAINER, EffectiveJob, EffectiveSet, Layer, Raw
+from webhook.model.pod import EMPTY, TRAINER, EffectiveJob, EffectiveSet, Layer, Metadata, Raw
 from webhook.model.release import Release
 
 MOST_OVERRIDES: Final = 64
@@ -81,8 +82,17 @@ def build_trainer_pods(trainjob: Raw | None, runtime: Runtime, release: Release)
         metadata.get("namespace") or "",
         given,
         generate_name,
+        _jobset_metadata(prepared, spec, given or generate_name),
         bool(managed_by) and managed_by != _OWN_CONTROLLER and release is Release.V2_3,
     )
+
+
+def _jobset_metadata(prepared: Prepared, spec: Raw, name: str) -> tuple[Metadata, ...]:
+    """``spec.labels`` and ``spec.annotations`` exist in 2.0 and 2.1."""
+    if prepared.release.at_least(Release.V2_2) or not (spec.get("labels") or spec.get("annotations")):
+        return prepared.alone.metadata
+    own = {field: spec.get(field) for field in ("labels", "annotations")}
+    return (*prepared.alone.metadata, Metadata("JobSet", Origin(f"TrainJob/{name}", "spec", ""), own))
 
 
 def _jobs(prepared: Prepared, spec: Raw, name: str) -> tuple[EffectiveJob, ...]:
@@ -109,6 +119,7 @@ def _jobs(prepared: Prepared, spec: Raw, name: str) -> tuple[EffectiveJob, ...]:
         node = job.node
         labels = job.labels
         layers = [job.layer]
+        metadata: tuple[Metadata, ...] = ()
         if overrides and job.name in overrides:
             for entry in overrides[job.name]:
                 layers.append(entry.layer)
@@ -116,6 +127,8 @@ def _jobs(prepared: Prepared, spec: Raw, name: str) -> tuple[EffectiveJob, ...]:
                     pod = merge_pod(pod, entry.layer.pod)
                 if entry.labels:
                     labels = {**labels, **entry.labels}
+                if entry.metadata:
+                    metadata += entry.metadata
             node = node_index(pod)
         ancestor = shape.ancestors[index]
         if shape.receives[index] or plan.adds_to(job.name):
@@ -143,6 +156,7 @@ def _jobs(prepared: Prepared, spec: Raw, name: str) -> tuple[EffectiveJob, ...]:
                 replicas,
                 _claim_volumes(prepared, pod, name) if prepared.claim_layer is not None else (),
                 prepared.claim_layer,
+                metadata,
             )
         )
     return tuple(jobs)

@@ -6,7 +6,8 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from webhook.model.pod import EMPTY, Layer, Raw
+from webhook.model.finding import Origin
+from webhook.model.pod import EMPTY, Layer, Metadata, Raw
 from webhook.model.release import Release
 
 _POD: Final = {
@@ -34,11 +35,13 @@ _CONTAINER: Final = {
 
 
 class Override(Struct, frozen=True):
-    """What one entry changes in one job: the pod (in its layer) and the labels of the job template (2.2 and later)."""
+    """What one entry changes in one job: the pod (in its layer), the labels of the job template (2.2 and later), and
+    the labels and annotations of pod and Job (2.1 and later)."""
 
     job: str
     layer: Layer
     labels: Raw
+    metadata: tuple[Metadata, ...] = ()
 
 
 def overrides_of(spec: Raw, label: str, release: Release) -> dict[str, list[Override]]:
@@ -49,15 +52,16 @@ def overrides_of(spec: Raw, label: str, release: Release) -> dict[str, list[Over
     found: dict[str, list[Override]] = {}
     if release is Release.V2_2 or release is Release.V2_3:
         for index, entry in enumerate(spec.get("runtimePatches") or ()):
-            template = (entry.get("trainingRuntimeSpec") or EMPTY).get("template")
-            jobs = ((template or EMPTY).get("spec") or EMPTY).get("replicatedJobs")
+            runtime = (entry.get("trainingRuntimeSpec") or EMPTY).get("template")
+            jobs = ((runtime or EMPTY).get("spec") or EMPTY).get("replicatedJobs")
             for at, job in enumerate(jobs or ()):
                 patch = job.get("template")
                 if not patch:
                     continue
-                pod = ((patch.get("spec") or EMPTY).get("template") or EMPTY).get("spec")
+                template = (patch.get("spec") or EMPTY).get("template") or EMPTY
+                pod = template.get("spec")
                 labels = (patch.get("metadata") or EMPTY).get("labels")
-                if not pod and not labels:
+                if not pod and not patch.get("metadata") and not template.get("metadata"):
                     continue
                 name = job.get("name") or ""
                 layer = Layer(
@@ -67,13 +71,21 @@ def overrides_of(spec: Raw, label: str, release: Release) -> dict[str, list[Over
                     f"runtimePatches[{entry.get('manager') or index}] job {name}",
                     served(pod, release) if pod else EMPTY,
                 )
-                found.setdefault(name, []).append(Override(name, layer, labels or EMPTY))
+                metadata: tuple[Metadata, ...] = ()
+                if patch.get("metadata") or template.get("metadata"):
+                    at_job = layer.field.removesuffix(".spec.template.spec")
+                    metadata = (
+                        *_metadata("Job", label, f"{at_job}.metadata", patch.get("metadata")),
+                        *_metadata("pod", label, f"{at_job}.spec.template.metadata", template.get("metadata")),
+                    )
+                found.setdefault(name, []).append(Override(name, layer, labels or EMPTY, metadata))
         return found
     nested = release is Release.V2_1
     field = "podTemplateOverrides" if nested else "podSpecOverrides"
     for index, entry in enumerate(spec.get(field) or ()):
         pod = entry.get("spec") if nested else entry
-        if not pod:
+        metadata = _metadata("pod", label, f"spec.{field}[{index}].metadata", entry.get("metadata")) if nested else ()
+        if not pod and not metadata:
             continue
         kept: Raw | None = None
         names: set[str] = set()
@@ -83,11 +95,15 @@ def overrides_of(spec: Raw, label: str, release: Release) -> dict[str, list[Over
                 continue
             names.add(name)
             if kept is None:
-                kept = served(pod, release)
+                kept = served(pod or EMPTY, release)
             path = f"spec.{field}[{index}].spec" if nested else f"spec.{field}[{index}]"
             layer = Layer(label, path, f"{field}[{index}] job {name}", kept)
-            found.setdefault(name, []).append(Override(name, layer, EMPTY))
+            found.setdefault(name, []).append(Override(name, layer, EMPTY, metadata))
     return found
+
+
+def _metadata(of: str, label: str, field: str, raw: Raw | None) -> tuple[Metadata, ...]:
+    return (Metadata(of, Origin(label, field, f"{of} metadata"), raw),) if raw else ()
 
 
 def served(pod: Raw, release: Release) -> Raw:

@@ -11,7 +11,7 @@ from webhook.effective.ports import built_ports
 from webhook.model.cluster import Runtime
 from webhook.model.finding import Origin
 from webhook.model.names import ANCESTOR_LABEL, TRAINER_STEP
-from webhook.model.pod import EMPTY, EffectiveJob, EffectiveSet, Layer, Raw
+from webhook.model.pod import EMPTY, EffectiveJob, EffectiveSet, Layer, Metadata, Raw
 from webhook.model.release import Release
 
 NODE: Final = "node"
@@ -148,6 +148,11 @@ def prepare(runtime: Runtime, release: Release) -> Prepared:
         jobset,
         runtime.label,
         namespace if runtime.kind == "TrainingRuntime" else "",
+        metadata=(
+            (Metadata("JobSet", Origin(runtime.label, "spec.template.metadata", ""), metadata),)
+            if (metadata := (spec.get("template") or EMPTY).get("metadata"))
+            else ()
+        ),
     )
     return Prepared(
         release,

@@ -47,6 +47,14 @@ class Layer(Struct, frozen=True):
         return Origin(self.object, field, " ".join(part for part in (self.short, short) if part))
 
 
+class Metadata(Struct, frozen=True):
+    """Labels and annotations (``raw``) that somebody wrote at ``origin`` and ``of`` gets: JobSet, Job or pod."""
+
+    of: str
+    origin: Origin
+    raw: Raw
+
+
 class EffectiveJob(Struct, frozen=True):
     """One Job as the Job API will store it.
 
@@ -75,6 +83,8 @@ class EffectiveJob(Struct, frozen=True):
     """Volumes of claims that JobSet makes for the TrainJob, as the Job will have them after its own."""
     claim_layer: Layer | None = None
     """Where ``claim_volumes`` were written: the templates in the runtime."""
+    metadata: tuple[Metadata, ...] = ()
+    """Labels and annotations that a TrainJob gives the pods or the Job, in the order in which they were merged."""
 
     def containers(self) -> Iterator[tuple[str, int, Raw]]:
         """Every container with the list it stands in (``initContainers`` first) and its index."""
@@ -184,6 +194,8 @@ class EffectiveSet(Struct, frozen=True):
     trainjob: str | None = None
     """``metadata.name`` of the TrainJob; ``""`` where the API server will generate it, None for a runtime alone."""
     generate_name: str = ""
+    metadata: tuple[Metadata, ...] = ()
+    """Labels and annotations that the JobSet takes from the runtime and, in 2.0 and 2.1, from the TrainJob's spec."""
     elsewhere: bool = False
     """No JobSet is made in this cluster: ``managedBy`` names another controller and this release heeds it."""
 

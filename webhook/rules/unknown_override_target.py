@@ -30,12 +30,12 @@ from webhook.model.subject import Subject
 
 def check(subject: Subject) -> Iterator[Finding]:
     effective = subject.effective
-    if effective is None or not effective.jobs or not subject.is_trainjob:
+    if effective is None or not subject.is_trainjob:
         return
     entries = subject.spec.get(subject.release.override_field)
     if not entries:
         return
-    names = {job.name for job in effective.jobs}
+    names = {job.get("name") or "" for job in effective.jobset_spec.get("replicatedJobs") or ()}
     for index, entry in enumerate(entries):
         for at, target in enumerate(_targets(subject.release, entry)):
             if target.get("name") not in names:
@@ -68,7 +68,7 @@ def _job(
             f"{field}[{entry.get('manager') or index}] job {name}",
         ),
         f'job "{name}" is not in {effective.runtime_label}, which has {_listed(known)}',
-        f"name: {known[0]}",
+        f"name: {known[0] if known else '<a job of the runtime>'}",
         job=name,
         subject="job",
         why=None

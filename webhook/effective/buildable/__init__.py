@@ -11,10 +11,11 @@ from itertools import chain
 from typing import Any, Final
 
 from webhook.effective.buildable.containers import is_foreign, refused_containers, sound_in_containers
-from webhook.effective.buildable.jobsets import refused_jobset, refused_names, refused_templates
+from webhook.effective.buildable.jobsets import refused_coordinator, refused_jobset, refused_names, refused_templates
+from webhook.effective.buildable.metadata import refused_metadata
 from webhook.effective.buildable.mounts import Paste
 from webhook.effective.buildable.pods import depends_on_pods, refused_job, refused_pod
-from webhook.effective.buildable.refusal import Refusal
+from webhook.effective.buildable.refusal import JOB_API, JOBSET, Refusal
 from webhook.effective.buildable.volumes import refused_volumes, sound_volumes, sources_of
 from webhook.effective.template import Prepared
 from webhook.model.pod import EffectiveSet, Raw
@@ -31,13 +32,19 @@ def find_refusals(effective: EffectiveSet, paste: Paste, prepared: dict[Any, Any
     sound = _sound_parts(effective, prepared)
     if id(effective.jobset_spec) not in sound:
         yield from refused_jobset(effective)
+    for part in effective.metadata:
+        yield from refused_metadata(JOBSET, part.origin, part.of, part.raw)
     if effective.trainjob is not None:
         yield from refused_names(effective)
+        if effective.jobset_spec.get("coordinator"):
+            yield from refused_coordinator(effective)
     templates: frozenset[str] = frozenset()
     if effective.jobset_spec.get("volumeClaimPolicies") and effective.release.at_least(Release.V2_2):
         yield from refused_templates(effective)
         templates = _template_names(effective)
     for job in effective.jobs:
+        for part in job.metadata:
+            yield from refused_metadata(JOB_API, part.origin, part.of, part.raw, job.name)
         if id(job.pod) not in sound:
             yield from refused_volumes(job, sound)
             yield from refused_containers(job, templates, paste, sound)

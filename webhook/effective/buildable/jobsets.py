@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from webhook.effective.buildable.refusal import CLAIM_API, JOBSET, Refusal
-from webhook.effective.buildable.syntax import is_dns_1035_label, is_dns_label, is_dns_subdomain
+from webhook.effective.buildable.metadata import refused_metadata
+from webhook.effective.buildable.refusal import CLAIM_API, JOB_API, JOBSET, Refusal
+from webhook.effective.buildable.syntax import is_dns_1035_label, is_dns_label, is_domain_prefixed
 from webhook.effective.buildable.volumes import fault_of_claim
 from webhook.model.finding import Origin
 from webhook.model.nearest import nearest
@@ -37,6 +38,7 @@ def refused_jobset(effective: EffectiveSet) -> Iterator[Refusal]:
         if depends := job.get("dependsOn"):
             yield from _refused_order(effective, index, job, depends, names, in_order)
         names.add(job.get("name") or "")
+        yield from _refused_job(effective, index, job)
     if policy := spec.get("failurePolicy"):
         yield from _refused_failure_policy(effective, policy, names)
     for name in (spec.get("successPolicy") or EMPTY).get("targetReplicatedJobs") or ():
@@ -53,6 +55,58 @@ def refused_jobset(effective: EffectiveSet) -> Iterator[Refusal]:
         name = coordinator.get("replicatedJob") or ""
         if name not in names:
             yield _jobset(effective, "coordinator", *_unknown_job("coordinator", name, names))
+    manager = spec.get("managedBy")
+    if manager is not None and (len(manager) > _LONGEST or not is_domain_prefixed(manager)):
+        yield _jobset(
+            effective,
+            "managedBy",
+            f'managedBy is "{manager}", which is no domain/name of at most {_LONGEST} characters',
+            "managedBy: jobset.sigs.k8s.io/jobset-controller",
+        )
+
+
+def _refused_job(effective: EffectiveSet, index: int, job: Raw) -> Iterator[Refusal]:
+    group = job.get("groupName")
+    if group and effective.release.at_least(Release.V2_1) and not is_dns_1035_label(group):
+        field = f"replicatedJobs[{index}].groupName"
+        yield _jobset(effective, field, f'group name "{group}" is no DNS label', "groupName: <a-z, 0-9, ->")
+    if metadata := (job.get("template") or EMPTY).get("metadata"):
+        field = f"spec.template.spec.replicatedJobs[{index}].template.metadata"
+        at = Origin(effective.runtime_label, field, f"job {job.get('name')} metadata")
+        yield from refused_metadata(JOB_API, at, "Job", metadata, job.get("name") or "")
+
+
+def refused_coordinator(effective: EffectiveSet) -> Iterator[Refusal]:
+    """The pod that the JobSet of a TrainJob names as coordinator; that the job exists, ``refused_jobset`` checks."""
+    coordinator = effective.jobset_spec["coordinator"]
+    job = effective.job(coordinator.get("replicatedJob") or "")
+    if job is None:
+        return
+    index, pod = coordinator.get("jobIndex") or 0, coordinator.get("podIndex") or 0
+    pods = job.pods // max(job.replicas, 1)
+    subdomain = (effective.jobset_spec.get("network") or EMPTY).get("subdomain") or effective.trainjob
+    address = f"{effective.trainjob}-{job.name}-{index}-{pod}.{subdomain}"
+    if not 0 <= index < job.replicas or not 0 <= pod < pods:
+        yield _jobset(
+            effective,
+            "coordinator",
+            f'coordinator is pod {pod} of Job {index}, and job "{job.name}" has {job.replicas} of {pods} pods',
+            f"coordinator:\n  replicatedJob: {job.name}\n  jobIndex: 0\n  podIndex: 0",
+        )
+    elif (job.spec.get("completionMode") or "Indexed") != "Indexed":
+        yield _jobset(
+            effective,
+            "coordinator",
+            f'coordinator is in job "{job.name}", which is not Indexed',
+            "completionMode: Indexed",
+        )
+    elif effective.trainjob and len(address) > _LONGEST:
+        yield _jobset(
+            effective,
+            "coordinator",
+            f'coordinator would be "{address}", of {len(address)} characters, and {_LONGEST} is the most',
+            "# a shorter name of the TrainJob, or of network.subdomain",
+        )
 
 
 def _jobset(effective: EffectiveSet, field: str, problem: str, fix: str, unsure: bool = False) -> Refusal:
@@ -76,7 +130,7 @@ def refused_names(effective: EffectiveSet) -> Iterator[Refusal]:
     )
     longest, culprit = 0, ""
     for job in effective.jobs:
-        if not is_dns_label(job.name) and not is_dns_1035_label(f"a{job.name[: _LONGEST - 2]}a"):
+        if not is_dns_label(job.name):
             field = f"replicatedJobs[{_index(effective, job.name)}].name"
             yield _jobset(effective, field, f'job name "{job.name}" is no DNS label', "name: <a-z, 0-9, ->")
         if len(name) + len(job.name) < _SURELY_SHORT:
@@ -215,6 +269,9 @@ def refused_templates(effective: EffectiveSet) -> Iterator[Refusal]:
     }
     seen: set[str] = set()
     for at, policy in enumerate(effective.jobset_spec.get("volumeClaimPolicies") or ()):
+        if not policy.get("templates"):
+            field = f"volumeClaimPolicies[{at}]"
+            yield _jobset(effective, field, f"{field} has no templates", "# no volumeClaimPolicies")
         for index, template in enumerate(policy.get("templates") or ()):
             claim = (template.get("metadata") or EMPTY).get("name") or ""
             field = f"volumeClaimPolicies[{at}].templates[{index}]"
@@ -222,9 +279,9 @@ def refused_templates(effective: EffectiveSet) -> Iterator[Refusal]:
                 yield _jobset(
                     effective, field, f'two claim templates are named "{claim}"', f"metadata:\n  name: {claim}-2"
                 )
-            elif not is_dns_subdomain(claim):
+            elif not is_dns_label(claim):
                 yield _jobset(
-                    effective, field, f'claim template name "{claim}" is no object name', "metadata:\n  name: ckpt"
+                    effective, field, f'claim template name "{claim}" is no volume name', "metadata:\n  name: ckpt"
                 )
             elif len(claim) + 1 + len(name) > _LONGEST:
                 yield _jobset(
@@ -234,6 +291,8 @@ def refused_templates(effective: EffectiveSet) -> Iterator[Refusal]:
                     f"metadata:\n  name: <at most {max(_LONGEST - 1 - len(name), 1)} characters>",
                 )
             seen.add(claim)
+            at_metadata = Origin(effective.runtime_label, f"spec.template.spec.{field}.metadata", field)
+            yield from refused_metadata(CLAIM_API, at_metadata, "claim", template.get("metadata") or EMPTY)
             fault, fix = fault_of_claim(template.get("spec") or EMPTY)
             if fault:
                 at_spec = Origin(effective.runtime_label, f"spec.template.spec.{field}.spec", field)
