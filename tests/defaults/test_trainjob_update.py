@@ -123,6 +123,19 @@ def test_every_way_to_send_the_same_file_again_leaves_the_object_as_it_was(relea
     assert back(copy.deepcopy(old), old, release).patch == ()
 
 
+@pytest.mark.parametrize("suspend", [False, True])
+@pytest.mark.parametrize(("release", "number"), CASES)
+def test_the_same_where_the_release_is_a_guess(release: Release, number: int, suspend: bool) -> None:
+    """Where no CRD can be read the newest is assumed: what was put back is not looked for in another field then."""
+    run = users(release)[number]
+    old = stored(run, release)
+    for new in (applied_again(run, old), replaced(run, old)):
+        new["spec"]["suspend"] = suspend
+        done = back(new, old, Release.V2_3)
+        assert done.object["spec"] == {**old["spec"], "suspend": suspend}
+        assert done.findings == ()
+
+
 @pytest.mark.parametrize("release", list(Release))
 def test_an_object_that_is_being_deleted(release: Release) -> None:
     run = trainjob(annotations=ASKED)

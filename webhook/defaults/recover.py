@@ -15,7 +15,7 @@ from webhook.model.draft import Draft
 from webhook.model.entries import find, mounted_elsewhere, place, pods_of
 from webhook.model.finding import Judged, Origin, Severity
 from webhook.model.injected import Added
-from webhook.model.release import Release
+from webhook.model.release import OVERRIDE_FIELDS, Release
 
 ENV: Final = ("spec", "trainer", "env")
 SUSPEND: Final = ("spec", "suspend")
@@ -28,7 +28,7 @@ def apply(draft: Draft, context: Context) -> bool:
     if added is None or context.request.old is None:
         return False
     old = Draft(context.request.old)
-    volumes = _volumes_wanted(draft, context.release, added)
+    volumes = _volumes_wanted(draft, added)
     if volumes:
         # Variables that name a directory on a volume that does not come with them would be worse than none.
         if not _overrides_may_change(draft, old, context.release):
@@ -66,17 +66,23 @@ def _env(draft: Draft, added: Added) -> bool:
     return changed
 
 
-def _volumes_wanted(draft: Draft, release: Release, added: Added) -> bool:
-    """Whether volumes were lost, and the user has not mounted others in their place."""
-    spec, field = draft.get(("spec",)) or {}, release.override_field
+def _volumes_wanted(draft: Draft, added: Added) -> bool:
+    """Whether volumes were lost, and the user has not mounted others in their place.
+
+    Whatever override field the object has is looked at: it is one that is served, and the release may be a guess.
+    """
+    spec = draft.get(("spec",)) or {}
+    fields = [field for field in OVERRIDE_FIELDS if field in spec]
     present: set[tuple[str, str]] = set()
-    for pod in pods_of(spec, field):
-        for job in pod.jobs:
-            present.update((job, volume.get("name") or "") for volume in pod.raw.get("volumes") or ())
+    for field in fields:
+        for pod in pods_of(spec, field):
+            for job in pod.jobs:
+                present.update((job, volume.get("name") or "") for volume in pod.raw.get("volumes") or ())
     if {(job, volume["name"]) for job in added.targets for volume in added.volumes} <= present:
         return False
     return not any(
         mounted_elsewhere(spec, field, (job,), container, mount)
+        for field in fields
         for job, target in added.targets.items()
         for container in target.containers
         for mount in added.mounts
