@@ -153,8 +153,8 @@ def say_not_mounted(context: Context, claim: str, asked_by: tuple[str, str], rul
             Origin(label, f'metadata.annotations["{annotation}"]', f"annotation {annotation}"),
             f'claim "{claim}" was not mounted: {fact}',
             "without a volume under the checkpoint directory the run starts again at step 0",
-            f"kubectl get persistentvolumeclaim {claim} -n {request.namespace or 'default'}\n"
-            f"{annotation}: <a claim that every training pod can write>",
+            f"metadata:\n  annotations:\n    {annotation}: <claim>\n"
+            f"# <claim>: one that all training pods can write, see kubectl get pvc -n {request.namespace or 'default'}",
             subject=claim,
         )
     )
