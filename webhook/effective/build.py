@@ -294,7 +294,7 @@ def _trained(plan: _Plan, index: int, job: Template, pod: Raw, node: int, layers
         if node >= 0:
             mounts = mpi_mounts(prepared, launcher)
             if launcher:
-                if (prepared.mpi.get("mpiImplementation") or "OpenMPI") != "OpenMPI":
+                if prepared.mpi.get("mpiImplementation") not in (None, "OpenMPI"):
                     raise UnbuildableError("Trainer supports no MPI implementation but OpenMPI")
                 added = openmpi_env(prepared, trainer)
     elif prepared.flux is not None and job.name == NODE and trainer is not None:
@@ -406,9 +406,11 @@ def _initialized(plan: _Plan, step: str, pod: Raw, layers: list[Layer]) -> Raw:
             own = written_env(asked.get("env") or ())
             if stored or own:
                 changed["env"] = upsert(container.get("env") or (), stored, own)
-            secret = (asked.get("secretRef") or EMPTY).get("name")
-            if secret is not None:
-                changed["envFrom"] = [*(container.get("envFrom") or ()), {"secretRef": {"name": secret}}]
+            if (secret := asked.get("secretRef")) is not None:
+                changed["envFrom"] = [
+                    *(container.get("envFrom") or ()),
+                    {"secretRef": {"name": secret.get("name") or ""}},
+                ]
             containers = list(pod["containers"])
             containers[index] = changed
             at = f"spec.initializer.{field}"

@@ -286,6 +286,7 @@ def _refused_rest(
             job=job.name,
             container=owner,
             subject=field,
+            mendable=field == "lifecycle" and fault.startswith("sleeps"),  # by a longer grace period
         )
 
     yield from _refused_ports(container, job, ports if kind == "containers" else set(), refusal)
@@ -368,7 +369,9 @@ def _name_of(source: Raw) -> str:
 
 
 def _refused_context(job: EffectiveJob, owner: str, context: Raw) -> Iterator[Refusal]:
-    for fault, fix in faults_of_container(context, job.pod.get("hostUsers") is not False):
+    for fault, fix in faults_of_container(
+        context, job.pod.get("hostUsers") is not False, bool(job.pod.get("hostNetwork"))
+    ):
         yield Refusal(
             JOB_API,
             job.container_field_origin(owner, "securityContext"),

@@ -38,8 +38,13 @@ def faults_of_pod(context: Raw) -> Iterator[tuple[str, str]]:
     yield from _faults_of_profiles(context)
 
 
-def faults_of_container(context: Raw, shares_users: bool) -> Iterator[tuple[str, str]]:
-    """Problem and fix for each fault of a container's. ``shares_users``: the pod has no user namespace of its own."""
+def faults_of_container(context: Raw, shares_users: bool, on_host: bool) -> Iterator[tuple[str, str]]:
+    """Problem and fix for each fault of a container's.
+
+    ``shares_users``: the pod has no user namespace of its own; ``on_host``: it is in the host's network.
+    """
+    if not on_host and (context.get("windowsOptions") or EMPTY).get("hostProcess"):
+        yield "has hostProcess without hostNetwork", "windowsOptions: {}"
     if context.get("allowPrivilegeEscalation") is False and (
         context.get("privileged") or "CAP_SYS_ADMIN" in ((context.get("capabilities") or EMPTY).get("add") or ())
     ):

@@ -130,7 +130,7 @@ def refused_names(effective: EffectiveSet) -> Iterator[Refusal]:
     )
     longest, culprit = 0, ""
     for job in effective.jobs:
-        if not is_dns_label(job.name):
+        if job.name and not is_dns_label(job.name):
             field = f"replicatedJobs[{_index(effective, job.name)}].name"
             yield _jobset(effective, field, f'job name "{job.name}" is no DNS label', "name: <a-z, 0-9, ->")
         if len(name) + len(job.name) < _SURELY_SHORT:

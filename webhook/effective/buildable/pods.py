@@ -282,8 +282,6 @@ def _fault_of_constraint(constraint: Raw) -> tuple[str, str] | None:
     for policy in ("nodeAffinityPolicy", "nodeTaintsPolicy"):
         if (word := constraint.get(policy)) is not None and word not in ("Honor", "Ignore"):
             return f'has {policy} "{word}"', f"{policy}: Honor"
-    if not is_qualified_name(constraint["topologyKey"]):
-        return "has a topologyKey that is no label key", "topologyKey: topology.kubernetes.io/zone"
     if fault := _fault_of_keys(keys, selector):
         return f"has matchLabelKeys {fault}", "matchLabelKeys: []"
     if fault := fault_of_selector(selector):
@@ -294,11 +292,9 @@ def _fault_of_constraint(constraint: Raw) -> tuple[str, str] | None:
 def _fault_of_keys(keys: Any, selector: Raw | None) -> str:
     if keys and selector is None:
         return "without labelSelector"
-    own = {*((selector or {}).get("matchLabels") or ())}
-    own |= {expression.get("key") for expression in (selector or {}).get("matchExpressions") or ()}
     for key in keys:
-        if not is_qualified_name(key) or key in own:
-            return f'with "{key}", which is no label key or stands in labelSelector too'
+        if not is_qualified_name(key):
+            return f'with "{key}", which is no label key'
     return ""
 
 
