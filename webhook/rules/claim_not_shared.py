@@ -98,16 +98,22 @@ def _fix(subject: Subject, use: Use) -> str:
         return claim_instead(subject, use.checkpoint)
     claim = use.claim
     if not isinstance(claim, Claim):
-        text = new_claim(subject.namespace, f"{use.name}-shared", ["ReadWriteMany"], "<size>")
+        text = _shared(subject, use.name, "<size>")
         return f"{text}\n# then persistentVolumeClaim: {{claimName: {use.name}-shared}} in this volume"
     size = format_bytes(claim.request) if claim.request else "<size>"
     if use.template:
         return f'accessModes: ["ReadWriteMany"]\n# in the volumeClaimPolicies template "{use.name}"'
-    text = new_claim(subject.namespace, f"{claim.name}-shared", ["ReadWriteMany"], size)
+    text = _shared(subject, claim.name, size)
     return (
         f"{text}\n# then claimName: {claim.name}-shared in this volume, since a claim keeps its modes; "
         "or train with one pod: spec.trainer.numNodes: 1"
     )
+
+
+def _shared(subject: Subject, name: str, size: str) -> str:
+    """A claim to create: neither the class of the old one nor the default is known to serve many nodes."""
+    text = new_claim(subject.namespace, f"{name}-shared", ["ReadWriteMany"], size, {"storageClassName": "<class>"})
+    return f"{text}\n# <class>: one that serves ReadWriteMany, see kubectl get storageclass"
 
 
 RULE = Rule(

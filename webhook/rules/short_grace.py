@@ -39,10 +39,11 @@ def check(subject: Subject) -> Iterator[Finding]:
         if grace >= floor:
             continue
         written = any(layer.pod.get(_FIELD) is not None for layer in job.layers)
-        told = f"{_FIELD} is {grace}" if written else f"{_FIELD} is absent, so {grace}"
+        # The place ends with the field's name: said once, the whole fits a warning line.
+        told = f"{grace} s" if written else f"{grace} s by default"
         yield Finding(
             job.pod_origin(_FIELD),
-            f'{told} in job "{job.name}", and the policy\'s floor is {floor}',
+            f'job "{job.name}" gets {told}, and the policy\'s floor is {floor} s',
             _fix(subject, job.name, floor),
             job=job.name,
             subject=_FIELD,

@@ -39,7 +39,8 @@ def check(subject: Subject) -> Iterator[Finding]:
             continue
         for state, why in _states(claim, use.mounted):
             size = format_bytes(claim.request) if claim.request else "<size>"
-            create = new_claim(subject.namespace, f"{claim.name}-new", [modes_needed(subject)], size)
+            named = {} if claim.storage_class is None else {"storageClassName": claim.storage_class}
+            create = new_claim(subject.namespace, f"{claim.name}-new", [modes_needed(subject)], size, named)
             yield Finding(
                 at=use.origin(),
                 problem=f'claim "{claim.name}" {state}',
