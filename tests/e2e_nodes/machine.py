@@ -135,6 +135,7 @@ class Lab(Nodes):
         base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
         self._home = Path(os.environ.get("LAB_HOME") or f"{base}/lab-cluster")
         self._state = Path(os.environ.get("L") or self._home / "run")
+        self._storage = Path(os.environ.get("STOR") or self._home / "stor")
         self._proxy: subprocess.Popen[bytes] | None = None
         self._trainer = ""
         super().__init__(
@@ -203,6 +204,8 @@ class Lab(Nodes):
                 with contextlib.suppress(AssertionError):
                     self._recipe(name, verb)
             self._recipe("down.sh", KEEP="")
+            # buildah leaves its storage mounted on itself.
+            subprocess.run(["umount", self._storage / "root" / "overlay"], capture_output=True, check=False)
 
     def _take_programs(self) -> None:
         """What `make e2e` builds is not built a second time: the same programs of the same versions."""
@@ -285,7 +288,7 @@ class Lab(Nodes):
     def _build(self, context: Path, tag: str) -> None:
         began = time.monotonic()
         self._recipe("docker/build.sh", str(context), tag)
-        storage = Path(os.environ.get("STOR") or self._home / "stor")
+        storage = self._storage
         archive = self._state / "image.tar"
         archive.unlink(missing_ok=True)
         driver = os.environ.get("DRIVER", "overlay")
