@@ -1,4 +1,8 @@
-"""`make e2e-nodes`: the tests of `deploy/` and those on nodes, or one line that says why not, and exit code 0."""
+"""`make e2e-nodes`: the tests of `deploy/` and those on nodes, or one line that says why not, and exit code 0.
+
+Seen whole on 2026-11-29: 123 passed and 1 skipped (no network plugin here enforces NetworkPolicy) in 42 minutes, with
+two minutes of load a figure, programs in the cache, on two cores that had five to seven times that much to do.
+"""
 
 import os
 import subprocess
