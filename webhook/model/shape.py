@@ -95,10 +95,10 @@ def _translate(fault: str, obj: Mapping[str, Any]) -> MalformedObject:
     shown = _describe(value)
     if words.startswith("Expected `int") and isinstance(value, int | float) and not isinstance(value, bool):
         if value < 0:
-            return MalformedObject(field, f"{value} is less than may stand here")
-        return MalformedObject(
-            field, f"{value} is {'more' if value >= 2**31 else 'no whole number, nothing else'} than may stand here"
-        )
+            return MalformedObject(field, f"{value} is less than this field can hold")
+        if value >= 2**31:
+            return MalformedObject(field, f"{value} is more than this field can hold")
+        return MalformedObject(field, f"{value} is no whole number, and this field holds nothing else")
     wanted = words.split("`")[1].split(" | ") if "`" in words else []
     nouns = [_NOUNS[name] for name in wanted if name in _NOUNS]
     if not nouns:
