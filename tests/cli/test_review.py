@@ -139,6 +139,28 @@ def test_old_makes_an_update_and_what_was_wrong_before_no_denial(run: Run, tmp_p
     assert operations == {"TrainingRuntime": "UPDATE", "TrainJob": "CREATE"}
 
 
+def test_old_that_fits_nothing_is_said(run: Run, tmp_path: Path) -> None:
+    old = write(tmp_path, "old.yaml", CLAIM)
+    _, _, err = run("review", write(tmp_path, "bad.yaml", BAD), "--old", old)
+    assert f"note: {old}: none of the objects in FILE stands there, so all are reviewed as new" in err
+
+
+def test_files_win_over_the_state_of_the_cluster(run: Run, tmp_path: Path) -> None:
+    """A dump of the cluster holds the objects as they were before this change."""
+    state = write(tmp_path, "state.yaml", GOOD.replace("ReadWriteMany", "ReadOnlyMany"))
+    good = write(tmp_path, "good.yaml", GOOD)
+    assert document(run, good, "--state", state)[1]["errors"] == []
+    assert document(run, good, "--state", state) == document(run, good)
+
+
+def test_files_that_are_complete_in_themselves_may_share_objects(run: Run, tmp_path: Path) -> None:
+    """Each brings the same claim and runtime."""
+    first, second = write(tmp_path, "a.yaml", GOOD), write(tmp_path, "b.yaml", GOOD.replace("name: digits", "name: b"))
+    code, answer = document(run, first, second)
+    assert (code, answer["errors"]) == (0, [])
+    assert list(verdicts(answer)).count("TrainJob/b") == 1
+
+
 def test_policy_changes_the_severity(run: Run, tmp_path: Path) -> None:
     policy = "apiVersion: checkpoint-guard.io/v1\nkind: Policy\nrules:\n  ephemeral-checkpoint: warn\n"
     code, answer = document(run, write(tmp_path, "bad.yaml", BAD), "--policy", write(tmp_path, "policy.yaml", policy))

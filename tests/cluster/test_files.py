@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from webhook.cluster import files
-from webhook.cluster.files import Document, Loaded, join, load_files, load_text
+from webhook.cluster.files import Document, Loaded, give_way, load_files, load_text
 
 CLAIM = """\
 apiVersion: v1
@@ -155,19 +155,28 @@ def test_other_kinds_are_left_aside_in_silence_beside_ours() -> None:
 
 
 def test_an_object_may_stand_once() -> None:
-    loaded = load(CLAIM.format(name="a") + "---\n" + CLAIM.format(name="a"))
-    assert labels(loaded) == ["PersistentVolumeClaim/a"]
-    assert loaded.errors[0].line == 8
-    assert "stands twice: also in f.yaml:1" in loaded.errors[0].message
+    other = CLAIM.format(name="a").replace("metadata:", "metadata:\n  labels: {a: b}", 1)
+    for first, second in (
+        (CLAIM.format(name="a"), other),
+        (JOB.format(name="a", nodes=1), JOB.format(name="a", nodes=1)),
+    ):
+        loaded = load(first + "---\n" + second)
+        assert len(loaded.documents) == 1
+        assert loaded.errors[0].line == first.count("\n") + 2
+        assert "stands twice: also in f.yaml:1" in loaded.errors[0].message
     generated = JOB.replace("name: {name}", "generateName: run-").format(nodes=1)
     assert labels(load(generated + "---\n" + generated)) == ["TrainJob/run-", "TrainJob/run-"]
 
 
-def test_state_may_not_repeat_what_is_reviewed_but_for_trainjobs() -> None:
+def test_what_several_files_share_may_be_repeated() -> None:
+    loaded = load(CLAIM.format(name="a") + "---\n" + CLAIM.format(name="a"))
+    assert (labels(loaded), loaded.errors) == (["PersistentVolumeClaim/a"], [])
+
+
+def test_state_gives_way_to_what_is_reviewed() -> None:
     first = load(CLAIM.format(name="a") + "---\n" + JOB.format(name="j", nodes=1))
     state = load(CLAIM.format(name="a") + "---\n" + JOB.format(name="j", nodes=2) + "---\n" + CLAIM.format(name="b"))
-    errors = join(first, state)
-    assert [error.field for error in errors] == ["metadata.name"]
+    give_way(first, state)
     assert labels(state) == ["PersistentVolumeClaim/b"]
 
 

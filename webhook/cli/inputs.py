@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from webhook.cluster.files import Document, FileError, FileView, Loaded, Notice, join, load_files
+from webhook.cluster.files import Document, FileError, FileView, Loaded, Notice, give_way, load_files
 from webhook.model.cluster import Runtime
 from webhook.model.finding import Origin
 from webhook.model.names import KINDS, RUNTIME_KINDS
@@ -69,9 +69,9 @@ class Inputs:
         seen: set[str] = set()
         given = load_files(files, seen=seen)
         around = load_files(state, seen=seen)
-        twice = join(given, around)
+        give_way(given, around)
         self.documents = given.of_kind(*KINDS)
-        self.faults = [fault_of(error) for error in (*given.errors, *around.errors, *twice)]
+        self.faults = [fault_of(error) for error in (*given.errors, *around.errors)]
         self.notices = [notice_of(notice) for notice in (*given.notices, *around.notices)]
         self._trainer = trainer
         self._implied = _implied_releases(given)

@@ -48,12 +48,15 @@ def review_files(arguments: argparse.Namespace) -> Review:
     inputs = Inputs(arguments.files, arguments.state, arguments.trainer, policy, arguments.live)
     nothing = inputs.nothing(arguments.files)
     faults.extend(inputs.faults if nothing is None else (nothing,))
+    notices: list[str] = []
     old: dict[tuple[str, str, str], Document] = {}
     if arguments.old is not None:
         before = load_files([arguments.old])
         faults.extend(fault_of(error) for error in before.errors)
         named = (document for document in before.of_kind(*KINDS) if document.object["metadata"].get("name"))
         old = {document.key: document for document in named}
+        if inputs.documents and not any(document.key in old for document in inputs.documents):
+            notices.append(f"{arguments.old}: none of the objects in FILE stands there, so all are reviewed as new")
     # Runtimes first: a TrainJob of FILE is built from them as they will be stored.
     requests = {id(document): _request(document, old.get(document.key)) for document in inputs.documents}
     filled: dict[int, Defaulted] = {}
@@ -70,7 +73,7 @@ def review_files(arguments: argparse.Namespace) -> Review:
         for document in inputs.documents
     )
     inputs.close()
-    return Review(results, tuple(faults), tuple(inputs.notices))
+    return Review(results, tuple(faults), (*inputs.notices, *notices))
 
 
 def _request(document: Document, old: Document | None) -> Request:

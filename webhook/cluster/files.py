@@ -135,7 +135,8 @@ def load_files(paths: Iterable[str], stdin: BinaryIO | None = None, seen: set[st
     """Reads files, folders (recursively, ``*.yaml *.yml *.json``, nothing hidden) and ``-`` for standard input.
 
     A file that was read before (``seen``, shared between calls, gets the real paths) is not read again. An object of
-    our kinds with a field of a wrong type, or one that stands twice, is an error and no document.
+    our kinds with a field of a wrong type, or one that stands twice, is an error and no document; what is no TrainJob
+    may stand several times with the same content.
     """
     loaded = Loaded()
     seen = set() if seen is None else seen
@@ -165,22 +166,13 @@ def load_text(text: bytes, file: str) -> Loaded:
     return loaded
 
 
-def join(first: Loaded, second: Loaded) -> list[FileError]:
-    """Errors for objects of ``second`` that stand in ``first`` too; they are taken out of ``second``.
+def give_way(first: Loaded, second: Loaded) -> None:
+    """Takes out of ``second`` (state) what stands in ``first`` (what is about to be applied) too.
 
-    A TrainJob of ``second`` (state) simply gives way: a dump of a cluster holds the job that is about to be changed.
+    A dump of a cluster holds the objects that are about to be changed, and after the change it holds these.
     """
-    errors: list[FileError] = []
-    known = {document.key: document for document in first.documents if document.name}
-    kept: list[Document] = []
-    for document in second.documents:
-        other = known.get(document.key)
-        if other is None:
-            kept.append(document)
-        elif document.kind != "TrainJob":
-            errors.append(_twice(document, other))
-    second.documents = kept
-    return errors
+    known = {document.key for document in first.documents if document.name}
+    second.documents = [document for document in second.documents if document.key not in known]
 
 
 def _walk(folder: str, loaded: Loaded) -> Iterator[str]:
@@ -363,7 +355,9 @@ def _refuse_duplicates(loaded: Loaded) -> None:
         if isinstance(metadata, dict) and metadata.get("name"):
             other = known.setdefault(document.key, document)
             if other is not document:
-                loaded.errors.append(_twice(document, other))
+                # Files that are complete in themselves repeat the claim and the runtime that they share.
+                if document.kind == "TrainJob" or document.object != other.object:
+                    loaded.errors.append(_twice(document, other))
                 continue
         kept.append(document)
     loaded.documents = kept
