@@ -125,3 +125,20 @@ def test_a_huge_argument(guard: Guard) -> None:
         code, answer = guard.ask(path, body_of(review(obj)))
         assert code == 200
         assert answer["response"]["uid"] == UID
+
+
+@pytest.mark.parametrize(
+    ("metadata", "field", "name"),
+    [
+        ({"name": "run-x7", "generateName": "run-"}, "name", "run-x7"),
+        ({"generateName": "run-"}, "generateName", "run-"),
+        ({}, "name", "run"),
+        (None, "name", "run"),
+    ],
+)
+def test_audit_line_names_the_object(metadata: Any, field: str, name: str) -> None:
+    """By the name that it has, the one that it will get, or the one that the request gives."""
+    guard = Guard()
+    guard.ask("/validate", body_of(review({"metadata": metadata, "spec": {"runtimeRef": {"name": "torch"}}})))
+    (line,) = guard.lines.records()
+    assert {key: line[key] for key in ("name", "generateName") if key in line} == {field: name}

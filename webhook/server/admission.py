@@ -235,4 +235,5 @@ class Admission:
 
 def _generated(request: Request) -> bool:
     """Whether the name is a generateName: the API server has not made a name of it yet."""
-    return not (request.object.get("metadata") or {}).get("name")
+    metadata = request.object.get("metadata") or {}
+    return not metadata.get("name") and bool(metadata.get("generateName"))
