@@ -336,6 +336,60 @@ def test_torch_variables_can_be_injected_into_other_containers_in_2_3() -> None:
     assert pods(rt, trainjob({})).jobs == ()
 
 
+def test_injected_variables_stand_before_those_of_an_initializer() -> None:
+    name = "model-initializer"
+    steps = job(name, {"containers": [{"name": name, "image": "i:1"}]}, name)
+    targets = [{"jobName": name, "containerNames": [name]}]
+    rt = runtime(steps, job(), policy={"torch": {"envInjection": {"targets": targets}}})
+    asked = {"storageUri": "hf://m", "env": [{"name": "PET_NNODES", "value": "mine"}]}
+    found = env_of(pods(rt, trainjob({}, initializer={"model": asked})).jobs[0])
+    assert (next(iter(found)), found["PET_NNODES"], [*found][-1]) == ("PET_NNODES", "mine", "STORAGE_URI")
+
+
+def test_an_initializers_secret_without_a_name_reaches_the_pod() -> None:
+    name = "model-initializer"
+    steps = job(name, {"containers": [{"name": name, "image": "i:1"}]}, name)
+    found = pods(runtime(steps, job()), trainjob(initializer={"model": {"secretRef": {}}})).jobs[0]
+    assert found.pod["containers"][0]["envFrom"] == [{"secretRef": {"name": ""}}]
+
+
+def test_trainer_env_does_not_carry_files() -> None:
+    file = {"fileKeyRef": {"volumeName": "v", "path": "f", "key": "K"}}
+    found = only(pods(runtime(job()), trainjob({"env": [{"name": "A", "valueFrom": file}]})))
+    assert env_of(found) == {"A": {}}
+
+
+@pytest.mark.parametrize(
+    ("written", "built"),
+    [
+        ([(80, "")], [(29500, "")]),
+        ([(80, "a")], [(80, "a"), (29500, "")]),
+        ([(29500, "rdzv")], [(29500, "")]),
+        ([(80, "a"), (81, "")], [(80, "a"), (29500, "")]),
+        ([(80, ""), (81, "")], [(81, ""), (81, "")]),
+    ],
+)
+def test_trainers_port_takes_the_place_of_one_without_a_name(written: Any, built: Any) -> None:
+    ports = [{"containerPort": number, **({"name": name} if name else {})} for number, name in written]
+    pod = {"containers": [{"name": "node", "image": "i:1", "ports": ports}]}
+    found = only(pods(runtime(job(pod=pod), policy=TORCH), trainjob({})))
+    assert [(port["containerPort"], port.get("name", "")) for port in found.pod["containers"][0]["ports"]] == built
+    alone = only(pods(runtime(job(pod=pod), policy=TORCH), None))
+    assert alone.pod["containers"][0]["ports"] == found.pod["containers"][0]["ports"]
+
+
+def test_an_empty_implementation_of_mpi_is_none() -> None:
+    rt = runtime(job("launcher"), job(label=None), policy={"mpi": {"mpiImplementation": ""}})
+    assert pods(rt, trainjob({})).jobs == ()
+
+
+def test_flux_in_2_2_does_not_look_at_the_runtimes_command() -> None:
+    written = {"containers": [{"name": "node", "image": "i:1", "command": ["python", "t.py"]}]}
+    rt = runtime(job(pod=written), policy={"flux": {}})
+    words = [only(pods(rt, trainjob({"numNodes": 1}), release)) for release in (Release.V2_2, Release.V2_3)]
+    assert [found.pod["containers"][0]["command"][2] for found in words] == ["", "python t.py"]
+
+
 def test_initializers_get_uri_env_and_secret() -> None:
     steps = job(
         "model-initializer", {"containers": [{"name": "model-initializer", "image": "i:1"}]}, "model-initializer"

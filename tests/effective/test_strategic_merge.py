@@ -85,6 +85,28 @@ def test_an_empty_value_leaves_the_runtimes_standing() -> None:
     assert merge_pod(pod, patch)["containers"][0]["env"] == [{"name": "A", "value": "1"}]
 
 
+def test_a_volumes_source_has_what_the_crd_fills_in() -> None:
+    def of(base: Any, patch: Any) -> Any:
+        (volume,) = merge_pod({"volumes": [{"name": "v", **base}]}, {"volumes": [{"name": "v", **patch}]})["volumes"]
+        return volume
+
+    rbd = {"monitors": ["m"], "image": "i"}
+    assert of({"rbd": {**rbd, "pool": "mine"}}, {"rbd": rbd})["rbd"]["pool"] == "rbd"
+    assert of({"rbd": {**rbd, "pool": "mine"}}, {"rbd": {**rbd, "pool": "yours"}})["rbd"]["pool"] == "yours"
+    items = [{"key": "k", "path": "p"}]
+    assert of({"configMap": {"name": "c", "items": items}}, {"configMap": {"name": "d", "items": []}}) == {
+        "name": "v",
+        "configMap": {"name": "d", "items": items},
+    }
+    disk = {"pdName": "d", "partition": 2}
+    assert of({"gcePersistentDisk": disk}, {"gcePersistentDisk": {"pdName": "d", "partition": 0}}) == {
+        "name": "v",
+        "gcePersistentDisk": disk,
+    }
+    claim = {"persistentVolumeClaim": {"claimName": "a"}}
+    assert of(claim, {"persistentVolumeClaim": {"claimName": ""}})["persistentVolumeClaim"] == {"claimName": ""}
+
+
 def test_a_value_over_a_source_keeps_both() -> None:
     source = {"secretKeyRef": {"name": "s", "key": "k"}}
     pod = {"containers": [{"name": "sync", "env": [{"name": "A", "valueFrom": source}]}]}

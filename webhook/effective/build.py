@@ -257,7 +257,8 @@ class _Plan:
             if first >= 0 and prepared.jobs[first].node >= 0:
                 container = prepared.jobs[first].pod["containers"][prepared.jobs[first].node]
             self.flux_env = container.get("env") or ()
-            self.command = flux_command(container, trainer)
+            # 2.2 does not look at the runtime's command.
+            self.command = flux_command(container if prepared.release.at_least(Release.V2_3) else EMPTY, trainer)
             self.args = None
         if prepared.jax is not None and first < 0 and prepared.release is Release.V2_2:
             raise UnbuildableError("JAX needs a job labelled trainer: Trainer's controller panics without it")

@@ -120,6 +120,8 @@ def stored_volume(volume: Raw) -> JSONObject:
             field: inner
             for field, inner in value.items()
             if inner is not None
+            and inner != []
+            and not (inner == {} and field == "volumeAttributes")
             and not (inner is False and field == "readOnly" and source not in _POINTERS)
             and not (inner == "" and (field == "medium" or (field == "fsType" and source not in _POINTERS)))
         }

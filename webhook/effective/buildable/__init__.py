@@ -47,7 +47,7 @@ def find_refusals(effective: EffectiveSet, paste: Paste, prepared: dict[Any, Any
             yield from refused_metadata(JOB_API, part.origin, part.of, part.raw, job.name)
         if id(job.pod) not in sound:
             yield from refused_volumes(job, sound)
-            yield from refused_containers(job, templates, paste, sound)
+            yield from refused_containers(job, templates, paste, sound, effective.release)
             yield from refused_pod(job, sound)
         if id(job.spec) not in sound or not 0 <= job.pods <= _FEW:
             yield from refused_job(job)
@@ -86,7 +86,9 @@ def _sound_in(alone: EffectiveSet) -> Iterator[int]:
         if next(refused_pod(job, _NOTHING), None) is None:
             if context := job.pod.get("securityContext"):
                 yield id(context)
-            faults = chain(refused_volumes(job, _NOTHING), refused_containers(job, templates, _no_paste, _NOTHING))
+            faults = chain(
+                refused_volumes(job, _NOTHING), refused_containers(job, templates, _no_paste, _NOTHING, alone.release)
+            )
             if next(faults, None) is None:
                 yield id(job.pod)
 

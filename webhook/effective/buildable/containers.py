@@ -23,6 +23,7 @@ from webhook.effective.trainer import RANK
 from webhook.model.paste import shown_value, to_yaml
 from webhook.model.pod import EMPTY, EffectiveJob, Raw
 from webhook.model.quantity import BILLION, parse_quantity
+from webhook.model.release import Release
 
 _RARE: Final = frozenset(
     [
@@ -83,7 +84,7 @@ def _no_paste(job: str, pod: Raw) -> str:
 
 
 def refused_containers(
-    job: EffectiveJob, templates: frozenset[str], paste: Paste, sound: frozenset[int]
+    job: EffectiveJob, templates: frozenset[str], paste: Paste, sound: frozenset[int], release: Release
 ) -> Iterator[Refusal]:
     """Faults of every container. ``templates`` are the volumes that JobSet adds from ``volumeClaimPolicies``."""
     pod = job.pod
@@ -136,7 +137,8 @@ def refused_containers(
             if (context := container.get("securityContext")) and id(context) not in sound:
                 yield from _refused_context(job, name, context)
             if not _RARE.isdisjoint(container):
-                yield from _refused_rest(job, kind, container, name, volumes, ports)
+                doubles = kind == "containers" or release is Release.V2_3
+                yield from _refused_rest(job, kind, container, name, volumes, ports, doubles)
 
 
 def _refused_name(job: EffectiveJob, kind: str, name: str, twice: bool) -> Refusal:
@@ -276,6 +278,7 @@ def _refused_rest(
     owner: str,
     volumes: set[object],
     ports: set[tuple[str, str, int]],
+    doubles: bool,
 ) -> Iterator[Refusal]:
     def refusal(field: str, fault: str, fix: str) -> Refusal:
         return Refusal(
@@ -289,7 +292,7 @@ def _refused_rest(
             mendable=field == "lifecycle" and fault.startswith("sleeps"),  # by a longer grace period
         )
 
-    yield from _refused_ports(container, job, ports if kind == "containers" else set(), refusal)
+    yield from _refused_ports(container, job, ports if kind == "containers" else set(), refusal, doubles)
     for source in container.get("envFrom") or ():
         if (source.get("configMapRef") is None) == (source.get("secretRef") is None):
             yield refusal(
@@ -384,8 +387,13 @@ def _refused_context(job: EffectiveJob, owner: str, context: Raw) -> Iterator[Re
 
 
 def _refused_ports(
-    container: Raw, job: EffectiveJob, taken: set[tuple[str, str, int]], refusal: Callable[[str, str, str], Refusal]
+    container: Raw,
+    job: EffectiveJob,
+    taken: set[tuple[str, str, int]],
+    refusal: Callable[[str, str, str], Refusal],
+    doubles: bool,
 ) -> Iterator[Refusal]:
+    """``doubles``: Trainer builds the ports anew (``webhook.effective.ports``)."""
     names: set[str] = set()
     numbers: set[int] = set()
     host = bool(job.pod.get("hostNetwork"))
@@ -394,8 +402,7 @@ def _refused_ports(
         key = (port.get("protocol") or "TCP", port.get("hostIP") or "", outside)
         if not 0 < number < 65536 or not 0 <= outside < 65536:
             yield refusal("ports", f"has port {number} with hostPort {outside}", "containerPort: <1..65535>")
-        elif name in names or number in numbers:
-            # Trainer puts a port in place of the first one of its name or number; see built_ports.
+        elif (name in names and (name or doubles)) or (number in numbers and doubles):
             what = f'named "{name}"' if name else "without a name"
             yield refusal(
                 "ports",

@@ -10,6 +10,7 @@ from webhook.model.pod import EMPTY, Raw
 
 _LARGEST_ID: Final = 2**31 - 1
 _PROFILES: Final = ("Localhost", "RuntimeDefault", "Unconfined")
+_OF_IPC: Final = ("kernel.sem", "kernel.shm", "kernel.msg", "fs.mqueue.")
 _WORDS: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
     ("fsGroupChangePolicy", ("OnRootMismatch", "Always")),
     ("supplementalGroupsPolicy", ("Merge", "Strict")),
@@ -17,8 +18,8 @@ _WORDS: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
 )
 
 
-def faults_of_pod(context: Raw) -> Iterator[tuple[str, str]]:
-    """Problem and fix for each fault of a pod's security context."""
+def faults_of_pod(context: Raw, pod: Raw) -> Iterator[tuple[str, str]]:
+    """Problem and fix for each fault of the security context of ``pod``."""
     for field in ("runAsUser", "runAsGroup", "fsGroup"):
         if not 0 <= (context.get(field) or 0) <= _LARGEST_ID:
             yield f"{field} is {context[field]}", f"{field}: 1000"
@@ -34,6 +35,10 @@ def faults_of_pod(context: Raw) -> Iterator[tuple[str, str]]:
         name = sysctl.get("name") or ""
         if name in seen or not _is_sysctl(name):
             yield f'sysctl "{name}" is there twice or is no name', "sysctls:\n- {name: <name>, value: <value>}"
+        elif pod.get("hostNetwork") and name.replace("/", ".").startswith("net."):
+            yield f'sysctl "{name}" stands beside hostNetwork', "hostNetwork: false"
+        elif pod.get("hostIPC") and name.replace("/", ".").startswith(_OF_IPC):
+            yield f'sysctl "{name}" stands beside hostIPC', "hostIPC: false"
         seen.add(name)
     yield from _faults_of_profiles(context)
 

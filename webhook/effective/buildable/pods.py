@@ -59,7 +59,7 @@ def refused_pod(job: EffectiveJob, sound: frozenset[int]) -> Iterator[Refusal]:
     if policy not in ("OnFailure", "Never"):
         yield _pod(job, "restartPolicy", f'restartPolicy is "{policy}"', "restartPolicy: OnFailure  # or Never")
     if (context := pod.get("securityContext")) and id(context) not in sound:
-        for problem, fix in faults_of_pod(context):
+        for problem, fix in faults_of_pod(context, pod):
             yield _pod(job, "securityContext", problem, fix)
         if (context.get("windowsOptions") or {}).get("hostProcess") and not pod.get("hostNetwork"):
             yield _pod(job, "securityContext", "hostProcess stands without hostNetwork", "windowsOptions: {}")
