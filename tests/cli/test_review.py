@@ -145,6 +145,20 @@ def test_old_that_fits_nothing_is_said(run: Run, tmp_path: Path) -> None:
     assert f"note: {old}: none of the objects in FILE stands there, so all are reviewed as new" in err
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
+@pytest.mark.parametrize("output", ["text", "json"])
+def test_a_full_disk_is_no_fault_of_ours(tmp_path: Path, output: str) -> None:
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "webhook", "review", write(tmp_path, "good.yaml", GOOD), "--output", output],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            timeout=60,
+        )
+    assert done.returncode == 2
+    assert done.stderr == b"error: standard output cannot be written: No space left on device\n"
+
+
 def test_files_win_over_the_state_of_the_cluster(run: Run, tmp_path: Path) -> None:
     """A dump of the cluster holds the objects as they were before this change."""
     state = write(tmp_path, "state.yaml", GOOD.replace("ReadWriteMany", "ReadOnlyMany"))

@@ -35,5 +35,13 @@ def _write(text: str) -> None:
         sys.stdout.write(text)
         sys.stdout.flush()
     except BrokenPipeError:
-        # Python flushes once more at exit, which would fail again and print a message of its own.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _discard()
+    except OSError as error:
+        _discard()
+        complain([f"error: standard output cannot be written: {error.strerror}"])
+        raise SystemExit(2) from None
+
+
+def _discard() -> None:
+    """Python flushes once more at exit, which would fail again and print a message of its own."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
