@@ -9,8 +9,12 @@ import pytest
 import yaml
 
 from tests.rules.cases import case_files, run_documents
-from webhook.cluster.files import load_text
+from webhook.cluster.files import FileView, load_text
+from webhook.decision import default_object, review_object
+from webhook.model.finding import Severity
+from webhook.model.policy import Policy
 from webhook.model.release import Release
+from webhook.model.request import Request
 
 RULES = ("ephemeral-checkpoint", "node-local-checkpoint", "read-only-checkpoint", "unwritable-claim")
 REACHABLE = (
@@ -53,3 +57,63 @@ def test_the_fix_settles_it(path: Path, served: Release) -> None:
         after, broken = run_documents(path, load_text("\n---\n".join(text).encode(), "fixed").documents, served)
         assert broken == ()
         assert [finding for label, finding in after if label.startswith("TrainJob/")] == []
+
+
+UNDECLARED = """\
+apiVersion: trainer.kubeflow.org/v1alpha1
+kind: TrainingRuntime
+metadata: {name: plain, namespace: team}
+spec:
+  template:
+    spec:
+      failurePolicy: {maxRestarts: 3}
+      replicatedJobs:
+      - name: node
+        template:
+          metadata: {labels: {trainer.kubeflow.org/trainjob-ancestor-step: trainer}}
+          spec:
+            backoffLimit: 0
+            template:
+              spec:
+                terminationGracePeriodSeconds: 60
+                containers:
+                - {name: node, image: train, volumeMounts: [MOUNTS]}
+                volumes: [VOLUMES]
+---
+apiVersion: trainer.kubeflow.org/v1alpha1
+kind: TrainJob
+metadata: {name: run, namespace: team}
+spec:
+  runtimeRef: {kind: TrainingRuntime, name: plain}
+---
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: mine, namespace: team}
+spec: {accessModes: [ReadWriteMany], storageClassName: everywhere}
+---
+apiVersion: v1
+kind: Namespace
+metadata: {name: team, labels: {checkpoint-guard.io/require: "true"}}
+---
+"""
+
+
+@pytest.mark.parametrize("mounted", [False, True])
+@pytest.mark.parametrize("served", Release, ids=lambda served: served.value)
+def test_what_a_namespace_requires_is_there_after_one_paste(served: Release, mounted: bool) -> None:
+    """The directory alone would be refused next, for want of a volume under it."""
+    text = UNDECLARED.replace("MOUNTS", "{name: d, mountPath: /data}" if mounted else "")
+    text = text.replace("VOLUMES", "{name: d, persistentVolumeClaim: {claimName: mine}}" if mounted else "") + REACHABLE
+    documents = {document["kind"]: document for document in yaml.safe_load_all(text)}
+    view = FileView(load_text(text.encode(), "case").documents, served)
+    request = Request("CREATE", "TrainJob", "team", "run", documents["TrainJob"])
+    (found,) = review_object(request, view, Policy(), served).findings
+    assert (found.rule, found.severity) == ("undeclared-checkpoint", Severity.DENY)
+
+    paste = yaml.safe_load(found.fix.replace("<claim>", "mine").replace("<run>", "run"))
+    fixed = {**documents["TrainJob"], "metadata": {**documents["TrainJob"]["metadata"], **paste.get("metadata", {})}}
+    fixed["spec"] = {**fixed["spec"], **paste["spec"]}
+    done = default_object(Request("CREATE", "TrainJob", "team", "run", fixed), view, Policy(), served)
+    after = review_object(Request("CREATE", "TrainJob", "team", "run", done.object), view, Policy(), served)
+    assert after.findings == ()
+    assert after.facts.claim == "mine"

@@ -20,8 +20,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from webhook.model.finding import Finding, Severity
+from webhook.model.names import CLAIM
 from webhook.model.paste import to_yaml
-from webhook.model.pod import DirectoryStatus, EffectiveJob
+from webhook.model.pod import DirectoryStatus, EffectiveJob, Raw
 from webhook.model.rule import Rule
 from webhook.model.sign import NOT_PLAIN
 from webhook.model.subject import Subject
@@ -41,21 +42,40 @@ def _finding(subject: Subject, job: EffectiveJob) -> Finding:
     variables = subject.policy.directory.variables
     containers = job.training_containers()
     name = str(containers[0].get("name") or "") if containers else ""
-    env = [{"name": variables[0], "value": f"{subject.policy.defaults.path}/<run>"}]
-    if job.receives_trainer:
-        fix = to_yaml({"spec": {"trainer": {"env": env}}})
-    else:
-        fix = to_yaml({"env": env}) + f'\n# in container "{name}" of job "{job.name}" of the runtime'
     demanded = f', and namespace "{subject.namespace}" requires one' if subject.require else ""
     return Finding(
         at=job.container_origin(name),
         problem=f'container "{name}" of job "{job.name}" has no {" or ".join(variables)}{demanded}',
-        fix=fix,
+        fix=_fix(subject, job, containers[0] if containers else {}),
         required=subject.require,
         job=job.name,
         container=name,
         subject="directory",
     )
+
+
+def _fix(subject: Subject, job: EffectiveJob, container: Raw) -> str:
+    """A directory below a claim: the one that is mounted, else one that is asked for in the same breath."""
+    mounted = _claim_path(job, container)
+    path = subject.policy.defaults.path if mounted is None else mounted
+    env = [{"name": subject.policy.directory.variables[0], "value": f"{path.rstrip('/')}/<run>"}]
+    if not job.receives_trainer:
+        return to_yaml({"env": env}) + f'\n# in container "{container.get("name")}" of job "{job.name}" of the runtime'
+    declared = {"spec": {"trainer": {"env": env}}}
+    if mounted is not None or not subject.is_trainjob or subject.request.operation != "CREATE":
+        return to_yaml(declared)
+    text = to_yaml({"metadata": {"annotations": {CLAIM: "<claim>"}}, **declared})
+    see = f"kubectl get pvc -n {subject.namespace or 'default'}"
+    return f"{text}\n# <claim>: is mounted there by admission; one that every training pod can write, see {see}"
+
+
+def _claim_path(job: EffectiveJob, container: Raw) -> str | None:
+    """Where the container mounts a claim that it can write."""
+    for mount in container.get("volumeMounts") or ():
+        source = (job.volume(mount.get("name") or "") or {}).get("persistentVolumeClaim")
+        if source is not None and not source.get("readOnly") and not mount.get("readOnly"):
+            return str(mount.get("mountPath") or "/")
+    return None
 
 
 RULE = Rule(
