@@ -118,6 +118,7 @@ def test_output_of_kubectl_get_is_read() -> None:
         (JOB.format(name="{{ .Release.Name }}", nodes=1), 4, "metadata.name", "helm template"),
         (JOB.format(name="7", nodes=1), 4, "metadata.name", 'quote it, "7"'),
         (CLAIM.format(name="a") + "  accessModes: [x]\n", 7, "spec.accessModes", "stands twice"),
+        (CLAIM.format(name="a") * 2, 7, "apiVersion", 'a line "---" is missing between two objects'),
         (b"\x7fELF\0\0", 1, None, "binary"),
         (b"\xff\xd8\xff\xe0", 1, None, "not UTF-8"),
     ],

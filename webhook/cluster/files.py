@@ -246,7 +246,10 @@ def _read_text(file: str, data: bytes, loaded: Loaded, named: bool) -> None:
             empty = False
             kinds = _kinds_in(piece.data)
             if named or kinds:
-                loaded.errors.append(FileError(file, error.line, error.field, error.message))
+                # What comes of "cat job.yaml runtime.yaml | ckptguard review -".
+                joined = error.field in ("apiVersion", "kind", "metadata", "spec") and "stands twice" in error.message
+                hint = ': a line "---" is missing between two objects' if joined else ""
+                loaded.errors.append(FileError(file, error.line, error.field, error.message + hint))
                 loaded.damaged.update(kinds)
             continue
     if not named or len(loaded.documents) > documents or len(loaded.errors) > errors:
