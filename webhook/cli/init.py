@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from webhook.cli.output import complain, write_text
 from webhook.model.release import NEWEST, Release, parse_release
@@ -12,6 +12,9 @@ from webhook.model.release import NEWEST, Release, parse_release
 if TYPE_CHECKING:
     from webhook.model.cluster import StorageClass
     from webhook.model.policy import Policy
+
+_NAME: Final = 40
+"""Characters of ``--name``: leaves room for what Trainer, JobSet and the Job put behind it, within 63."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -28,8 +31,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--every", type=_number, default=500, help="steps between two checkpoints (default 500)")
     parser.add_argument("--class", dest="storage_class", metavar="NAME", help="StorageClass (else of the cluster)")
     parser.add_argument("--image", help="the image that trains")
-    parser.add_argument("--name", default="train", help="name of the runtime; the others begin with it (default train)")
-    parser.add_argument("-n", "--namespace", help="namespace of the three")
+    parser.add_argument(
+        "--name", type=_run_name, default="train", help="name of the runtime; the others begin with it (default train)"
+    )
+    parser.add_argument("-n", "--namespace", type=_label, help="namespace of the three")
     parser.add_argument("--trainer", metavar="RELEASE", type=_release, default=NEWEST, help="the Trainer release")
     parser.add_argument("--policy", metavar="FILE", help="the policy file of the cluster")
     parser.add_argument("--kubeconfig", metavar="FILE", help="where to look for classes; default: kubectl's")
@@ -45,6 +50,22 @@ def _number(text: str) -> int:
 
 def _number_or_none(text: str) -> int:
     return 0 if text == "0" else _number(text)
+
+
+def _label(text: str) -> str:
+    words = text.split("-")
+    if not 0 < len(text) <= 63 or not text.isascii() or text != text.lower() or not text.replace("-", "").isalnum():
+        raise argparse.ArgumentTypeError(f'"{text}" is no name: a-z, 0-9 and "-", at most 63 characters')
+    if not words[0] or not words[-1]:
+        raise argparse.ArgumentTypeError(f'"{text}" is no name: it may not begin or end with "-"')
+    return text
+
+
+def _run_name(text: str) -> str:
+    """A TrainJob's name begins with a letter, and pods get more behind it: ``<name>-1-node-0-0-xxxxx``."""
+    if not _label(text)[0].isalpha() or len(text) > _NAME:
+        raise argparse.ArgumentTypeError(f'"{text}" is no name of a run: a letter first, at most {_NAME} characters')
+    return text
 
 
 def _release(text: str) -> Release:
