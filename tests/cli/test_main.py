@@ -75,3 +75,18 @@ def test_review_imports_nothing_that_serving_needs() -> None:
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
     assert (done.stdout, done.stderr) == ("[]\n", "")
+
+
+def test_a_missing_library_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    module = types.ModuleType("lacking_command")
+
+    def run(_: argparse.Namespace) -> int:
+        raise ModuleNotFoundError("No module named 'yaml.inner'", name="yaml.inner")
+
+    vars(module).update(configure=lambda parser: None, run=run)
+    sys.modules["lacking_command"] = module
+    try:
+        assert main(["lacking"], {"lacking": ("lacking_command", "")}) == 2
+    finally:
+        del sys.modules["lacking_command"]
+    assert "has no library yaml: pip install ." in capsys.readouterr().err

@@ -53,7 +53,7 @@ def main(argv: Sequence[str] | None = None, commands: Commands = COMMANDS) -> in
         _let_go()
         return 2
     except Exception as error:
-        sys.stderr.write(_bug(error))
+        sys.stderr.write(_missing(error) or _bug(error))
         return 2
 
 
@@ -155,6 +155,16 @@ def _prog() -> str:
     """The name to print: kubectl runs ``kubectl-ckptguard`` as ``kubectl ckptguard``."""
     called = sys.argv[0].replace("\\", "/").rpartition("/")[2]
     return "kubectl ckptguard" if called.startswith("kubectl-") else "ckptguard"
+
+
+def _missing(error: Exception) -> str:
+    """What to install, where a library is missing: ``python -m webhook`` with another Python than that of the set-up."""
+    name = (getattr(error, "name", None) or "").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
+    if not name or name == "webhook":
+        return ""
+    return (
+        f"error: {sys.executable} has no library {name}: pip install ., or use .venv/bin/ckptguard after make setup\n"
+    )
 
 
 def _bug(error: Exception) -> str:
