@@ -318,6 +318,14 @@ def test_a_source_that_an_override_brings_mends_a_variable() -> None:
     assert faults(rt, trainjob(**mended)) == []
 
 
+def test_sources_that_an_override_brings_mend_a_projected_volume() -> None:
+    rt = in_volume({"projected": {"sources": None}})
+    (alone,) = find_refusals(pods(rt, None), _paste)
+    assert (alone.by, alone.mendable) == ("JobSet", True)
+    volume = {"name": "v", **projected({"configMap": {"name": "c"}})}
+    assert faults(rt, trainjob(**override(Release.V2_3, {"volumes": [volume]}))) == []
+
+
 def test_templates_of_claims_are_named_as_volumes_are() -> None:
     mounted = {"containers": [{**FREE["containers"][0], "volumeMounts": [{"name": "a.b", "mountPath": "/x"}]}]}
     named = {"templates": [{"metadata": {"name": "a.b"}, "spec": CLAIM}]}

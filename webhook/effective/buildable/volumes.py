@@ -147,6 +147,7 @@ def _refused_source(
             fix,
             job=job.name,
             subject=f"volume {name} {source}",
+            mendable=fault == _NO_SOURCES,  # an override brings them
         )
 
 
