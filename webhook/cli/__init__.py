@@ -158,7 +158,7 @@ def _prog() -> str:
 
 
 def _missing(error: Exception) -> str:
-    """What to install, where a library is missing: ``python -m webhook`` with another Python than that of the set-up."""
+    """What to install, where a library is missing: ``python -m webhook`` by another Python than the set-up one."""
     name = (getattr(error, "name", None) or "").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
     if not name or name == "webhook":
         return ""
