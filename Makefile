@@ -60,7 +60,7 @@ deploy-tools: $(STAMP)
 	$(BIN)/python -m tests.deploy.tools
 
 # The manifests, rendered and checked; then on a cluster whose nodes run pods: E2E_KUBECONFIG, else two nodes made here.
-# Without either it says so and skips. E2E_MINUTES: of load for each figure (2).
+# Without either it says so and skips. E2E_MINUTES: of load for each figure (1).
 e2e-nodes: $(STAMP)
 	$(BIN)/python -m tests.e2e_nodes
 

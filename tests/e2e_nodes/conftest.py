@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e_nodes import guard
-from tests.e2e_nodes.machine import TRAINERS, Given, Lab, Nodes, NoNodesError
+from tests.e2e_nodes.machine import NO_LAB, TRAINERS, Given, Lab, Nodes, NoNodesError
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -30,7 +30,10 @@ def nodes() -> Iterator[Nodes]:
         pytest.skip(str(missing))
     try:
         if isinstance(found, Lab):
-            found.start()
+            try:
+                found.start()
+            except AssertionError as fault:
+                pytest.exit(f"the lab does not come up: {fault}", NO_LAB)
         yield found
     finally:
         found.stop()

@@ -29,6 +29,10 @@ TRAINERS = tuple((os.environ.get("E2E_TRAINER") or f"{releases.NEWEST},2.1.0").s
 REPOSITORY = "ghcr.io/checkpoint-guard/checkpoint-guard"
 
 
+NO_LAB = 86
+"""Exit code where the lab does not come up: that says nothing about this project."""
+
+
 class NoNodesError(RuntimeError):
     """There is no cluster with nodes; the text says why."""
 
