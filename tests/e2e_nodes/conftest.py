@@ -34,6 +34,7 @@ def nodes() -> Iterator[Nodes]:
                 found.start()
             except AssertionError as fault:
                 pytest.exit(f"the lab does not come up: {fault}", NO_LAB)
+            found.build_images()
         yield found
     finally:
         found.stop()

@@ -154,13 +154,11 @@ class Lab(Nodes):
         return {**super().environment, "PATH": path, "LAB_HOME": str(self._home)}
 
     def start(self) -> None:
-        """The cluster, Trainer, and the two images on its nodes."""
+        """The cluster and Trainer."""
         self._take_programs()
         self._recipe("up.sh")
         self.use_trainer(TRAINERS[0])
         self._give_the_api_server_services()
-        if not os.environ.get("E2E_BUILT"):  # for whoever tries one test again and again, with E2E_KEEP
-            self._build_images()
 
     def use_trainer(self, release: str) -> None:
         """Another release of Trainer, with its JobSet, in the place of the one that is there."""
@@ -255,8 +253,10 @@ class Lab(Nodes):
             [*inside, "iptables-save", "-t", "nat"], capture_output=True, text=True, check=False).stdout,
             60, "kube-proxy beside the API server writes its rules")  # fmt: skip
 
-    def _build_images(self) -> None:
-        """The clone's Dockerfile, twice: as it is, and under the number of a version before."""
+    def build_images(self) -> None:
+        """The clone's Dockerfile, twice, on the nodes: as it is, and under the number of a version before."""
+        if os.environ.get("E2E_BUILT"):  # for whoever tries one test again and again, with E2E_KEEP
+            return
         if shutil.which("buildah") is None:
             subprocess.run(
                 ["apt-get", "install", "-y", "-qq", "--no-install-recommends", "buildah"],
