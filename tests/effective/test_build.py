@@ -374,8 +374,9 @@ def test_trainers_port_takes_the_place_of_one_without_a_name(written: Any, built
     pod = {"containers": [{"name": "node", "image": "i:1", "ports": ports}]}
     found = only(pods(runtime(job(pod=pod), policy=TORCH), trainjob({})))
     assert [(port["containerPort"], port.get("name", "")) for port in found.pod["containers"][0]["ports"]] == built
-    alone = only(pods(runtime(job(pod=pod), policy=TORCH), None))
-    assert alone.pod["containers"][0]["ports"] == found.pod["containers"][0]["ports"]
+    alone = only(pods(runtime(job(pod=pod), policy=TORCH), None)).pod["containers"][0]["ports"]
+    twice = built[0] == built[-1] and len(built) > 1
+    assert alone == (ports if twice else found.pod["containers"][0]["ports"])
 
 
 def test_an_empty_implementation_of_mpi_is_none() -> None:

@@ -243,8 +243,11 @@ def _with_own_port(job: Template) -> Raw:
     """The pod with the port of Trainer among those of container ``node``, as it is for any TrainJob with a trainer."""
     if job.node < 0 or not (ports := job.pod["containers"][job.node].get("ports")):
         return job.pod
+    built = built_ports(ports, True)
+    if len({port.get("containerPort") for port in built}) < len(built):
+        return job.pod  # right as long as no TrainJob has a trainer, or wrong as it stands
     containers = list(job.pod["containers"])
-    containers[job.node] = {**containers[job.node], "ports": built_ports(ports, True)}
+    containers[job.node] = {**containers[job.node], "ports": built}
     return {**job.pod, "containers": containers}
 
 
