@@ -384,6 +384,14 @@ def test_an_empty_implementation_of_mpi_is_none() -> None:
     assert pods(rt, trainjob({})).jobs == ()
 
 
+def test_2_0_prunes_the_patterns_of_failure_rules() -> None:
+    rule = {"name": "oom", "action": "FailJobSet", "onJobFailureMessagePatterns": ["OOM.*"]}
+    rt = runtime(job(), failurePolicy={"maxRestarts": 1, "rules": [rule]})
+    kept = {release: (pods(rt, trainjob(), release).failure_policy or {})["rules"] for release in ALL}
+    assert kept[Release.V2_0] == [{"name": "oom", "action": "FailJobSet"}]
+    assert kept[Release.V2_1] == kept[Release.V2_3] == [rule]
+
+
 def test_flux_in_2_2_does_not_look_at_the_runtimes_command() -> None:
     written = {"containers": [{"name": "node", "image": "i:1", "command": ["python", "t.py"]}]}
     rt = runtime(job(pod=written), policy={"flux": {}})

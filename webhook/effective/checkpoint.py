@@ -144,7 +144,7 @@ def _checkpoint(
     if directory is None:
         return Checkpoint(job, container, DirectoryStatus.UNRESOLVED, _RELATIVE, None, written, name)
     mount = mount_under(container, directory)
-    volume, per_pod, sub_path = _behind(mount, value.per_pod, effective, job, container)
+    volume, per_pod, sub_path, unset = _behind(mount, value.per_pod, effective, job, container)
     return Checkpoint(
         job,
         container,
@@ -160,6 +160,7 @@ def _checkpoint(
         mount,
         volume,
         sub_path,
+        unset,
     )
 
 
@@ -222,7 +223,7 @@ def infer(
     if directory is None:
         return Checkpoint(job, container, _INFERRED, _RELATIVE, None, written, None, name, origin)
     mount = mount_under(container, directory)
-    volume, per_pod, sub_path = _behind(mount, value.per_pod, effective, job, container)
+    volume, per_pod, sub_path, unset = _behind(mount, value.per_pod, effective, job, container)
     return Checkpoint(
         job,
         container,
@@ -238,6 +239,7 @@ def infer(
         mount,
         volume,
         sub_path,
+        unset,
     )
 
 
@@ -258,7 +260,7 @@ def _looked_for(
     effective: EffectiveSet,
 ) -> Checkpoint:
     """A directory that another container declares, in this container."""
-    volume, per_pod, sub_path = _behind(mount, declares.per_pod, effective, job, container)
+    volume, per_pod, sub_path, unset = _behind(mount, declares.per_pod, effective, job, container)
     return Checkpoint(
         job,
         container,
@@ -274,6 +276,7 @@ def _looked_for(
         mount,
         volume,
         sub_path,
+        unset,
     )
 
 
@@ -297,17 +300,24 @@ def _sidecars(checkpoint: Checkpoint, effective: EffectiveSet) -> list[Checkpoin
 
 def _behind(
     mount: Raw | None, per_pod: tuple[str, ...], effective: EffectiveSet, job: EffectiveJob, container: Raw
-) -> tuple[Raw | None, tuple[str, ...], str | None]:
-    """The volume of the mount, what changes with every pod with the sub-path included, and the sub-path itself."""
+) -> tuple[Raw | None, tuple[str, ...], str | None, tuple[str, ...]]:
+    """The volume of the mount, what changes with every pod with the sub-path included, the sub-path itself, and the
+    references in it that stay unset."""
     if mount is None:
-        return None, per_pod, None
+        return None, per_pod, None, ()
     volume = job.volume(mount.get("name") or "")
     pattern = mount.get("subPathExpr")
     if not pattern:
-        return volume, per_pod, None
-    value = _expanded(pattern, effective, job, container)
+        return volume, per_pod, None, ()
+    others = bool(container.get("envFrom"))
+    named = references(pattern)
+    known = evaluate(container.get("env") or (), effective, job, others, named)
+    value = expand(pattern, known, others)
     text = None if value.unknown or value.missing else value.text
-    return volume, tuple(dict.fromkeys((*per_pod, *value.per_pod))), text
+    # Unlike elsewhere, the kubelet asks for a text here; what a variable itself refers to is another matter.
+    empty = [name for name in named if name in known and not known[name].text and not known[name].unknown]
+    unset = [name for name in value.missing if name in named] + ([] if "$$" in pattern else empty)
+    return volume, tuple(dict.fromkeys((*per_pod, *value.per_pod))), text, tuple(dict.fromkeys(unset))
 
 
 def _expanded(text: str, effective: EffectiveSet, job: EffectiveJob, container: Raw) -> Value:

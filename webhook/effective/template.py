@@ -121,6 +121,13 @@ def prepare(runtime: Runtime, release: Release) -> Prepared:
     limits, requests = _resources(jobs, shape)
     claim_layer = Layer(runtime.label, "spec.template.spec", "", EMPTY, places=places) if places else None
     failure_policy = jobset.get("failurePolicy")
+    if release is Release.V2_0 and failure_policy and failure_policy.get("rules"):
+        # Its CRD prunes the patterns, so such a rule matches any message.
+        rules = [
+            {field: value for field, value in rule.items() if field != "onJobFailureMessagePatterns"}
+            for rule in failure_policy["rules"]
+        ]
+        failure_policy = {**failure_policy, "rules": rules}
     framework = "torch" in ml or (newer and ("jax" in ml or "xgboost" in ml))
     namespace = (runtime.raw.get("metadata") or EMPTY).get("namespace") or runtime.namespace
     alone = EffectiveSet(

@@ -81,7 +81,7 @@ def _job(job: EffectiveJob) -> JSONObject:
 
 def pods_of_one(job: EffectiveJob) -> int:
     """Pods of one of the Jobs that JobSet makes of a replicatedJob."""
-    return job.pods // job.replicas if job.replicas > 1 else job.pods
+    return job.pods // job.replicas if job.replicas else job.pods
 
 
 def stored_pod(job: EffectiveJob) -> JSONObject:
