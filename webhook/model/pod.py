@@ -303,6 +303,8 @@ class Checkpoint(Struct, frozen=True):
     volume: Raw | None = None
     sub_path: str | None = None
     """The mount's ``subPathExpr`` as the kubelet expands it; None where there is none or nobody can tell."""
+    unset: tuple[str, ...] = ()
+    """Names of the ``$(VAR)`` in the mount's ``subPathExpr`` that are not set or empty: no such container starts."""
 
     @property
     def container_name(self) -> str:

@@ -56,7 +56,7 @@ def signs_of(subject: Subject) -> int:
     if not subject.checkpoints:
         signs |= NOT_PLAIN
     for checkpoint in subject.checkpoints:
-        if checkpoint.status is not _DECLARED or checkpoint.per_pod or checkpoint.missing:
+        if checkpoint.status is not _DECLARED or checkpoint.per_pod or checkpoint.missing or checkpoint.unset:
             signs |= NOT_PLAIN
         storage = checkpoint.storage
         if storage.read_only or storage.kind not in _DURABLE:

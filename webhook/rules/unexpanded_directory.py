@@ -1,4 +1,4 @@
-"""The directory keeps a literal $(VAR).
+"""The directory, or the subPathExpr of its mount, keeps a literal $(VAR).
 
 Symptom: a directory with a literal $(RUN) in its name appears on the claim, and all runs write into it.
 Fix: define the variable, and before the one that uses it: the kubelet expands only what stands earlier in the list.
@@ -14,7 +14,9 @@ Good:
       value: digits-7
     - name: CKPT_DIR
       value: /mnt/ckpt/$(RUN)
-Reads: the directory's variable and the order of the variables in the effective environment of the container.
+Reads: the directory's variable, the subPathExpr of its mount, and the order of the variables in the effective
+    environment of the container. With an unset variable in subPathExpr the kubelet starts no container at all
+    (kubernetes pkg/kubelet/container/helpers.go, ``ExpandContainerVolumeMounts``).
 Silent when: every $(VAR) in it is expanded.
 """
 
@@ -32,6 +34,8 @@ from webhook.model.subject import Subject
 
 def check(subject: Subject) -> Iterator[Finding]:
     for checkpoint in subject.checkpoints:
+        if checkpoint.unset:
+            yield from _unset(subject, checkpoint)
         if not checkpoint.missing:
             continue
         written = checkpoint.written or checkpoint.directory
@@ -47,6 +51,27 @@ def check(subject: Subject) -> Iterator[Finding]:
                 container=checkpoint.container_name,
                 subject=name,
             )
+
+
+def _unset(subject: Subject, checkpoint: Checkpoint) -> Iterator[Finding]:
+    mount = checkpoint.mount or {}
+    env = [{"name": name, "value": "<value>"} for name in checkpoint.unset]
+    receives = subject.is_trainjob and checkpoint.job.receives_trainer
+    names = " and ".join(f'"{name}"' for name in checkpoint.unset)
+    verb = "is" if len(checkpoint.unset) == 1 else "are"
+    yield Finding(
+        at=checkpoint.mount_origin(),
+        problem=(
+            f'mount "{mount.get("mountPath")}" has subPathExpr "{mount.get("subPathExpr")}", '
+            f"and {names} {verb} not set (or empty) in this container"
+        ),
+        fix=to_yaml({"spec": {"trainer": {"env": env}}} if receives else {"env": env}),
+        at_most=checkpoint.at_most,
+        job=checkpoint.job.name,
+        container=checkpoint.container_name,
+        subject="subPathExpr",
+        why="the kubelet starts no such container (CreateContainerConfigError), so nothing runs and nothing resumes",
+    )
 
 
 def _place(checkpoint: Checkpoint, name: str) -> int | None:
