@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from msgspec.structs import replace
 
@@ -86,7 +86,9 @@ def review_object(request: Request, cluster: ClusterView, policy: Policy, releas
     if isinstance(metadata, Mapping) and metadata.get("deletionTimestamp"):
         return Decision("allow", mode=mode, policy_hash=policy.hash)
     if (fault := _malformed(request)) is not None:
-        return Decision("allow", (_in_mode(fault, mode),), mode=mode, policy_hash=policy.hash)
+        fault = _in_mode(fault, mode)
+        verdict: Literal["allow", "warn"] = "warn" if fault.severity is Severity.WARN else "allow"
+        return Decision(verdict, (fault,), mode=mode, policy_hash=policy.hash)
     served = _release(request, cluster, release)
     broken: list[str] = []
     judged: list[tuple[int, int, Judged]] = []

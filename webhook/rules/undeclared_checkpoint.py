@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from webhook.model.finding import Finding, Severity
+from webhook.model.finding import Finding, Origin, Severity
 from webhook.model.names import CLAIM
 from webhook.model.paste import to_yaml
 from webhook.model.pod import DirectoryStatus, EffectiveJob, Raw
@@ -44,7 +44,7 @@ def _finding(subject: Subject, job: EffectiveJob) -> Finding:
     name = str(containers[0].get("name") or "") if containers else ""
     demanded = f', and namespace "{subject.namespace}" requires one' if subject.require else ""
     return Finding(
-        at=job.container_origin(name),
+        at=_where(subject, job, name),
         problem=f'container "{name}" of job "{job.name}" has no {" or ".join(variables)}{demanded}',
         fix=_fix(subject, job, containers[0] if containers else {}),
         required=subject.require,
@@ -52,6 +52,13 @@ def _finding(subject: Subject, job: EffectiveJob) -> Finding:
         container=name,
         subject="directory",
     )
+
+
+def _where(subject: Subject, job: EffectiveJob, container: str) -> Origin:
+    """Where the directory belongs, so that the place is one that the user has, whatever the defaults have added."""
+    if subject.is_trainjob and job.receives_trainer:
+        return Origin(subject.label, "spec.trainer.env", "spec.trainer.env")
+    return job.container_origin(container)
 
 
 def _fix(subject: Subject, job: EffectiveJob, container: Raw) -> str:

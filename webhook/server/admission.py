@@ -196,7 +196,7 @@ class Admission:
             return 200, allow(review.uid)
         policy = self._policy()
         request = review.about
-        decision = Decision("allow", (review.malformed,), policy_hash=policy.hash)
+        decision = Decision("warn", (review.malformed,), policy_hash=policy.hash)
         answer = judged(review.uid, decision, f"{request.kind}/{request.name}")
         elapsed = perf_counter() - started
         metrics.latency[webhook].observe(elapsed)
@@ -204,7 +204,7 @@ class Admission:
             told = Defaulted((), {}, decision.findings)
             self._audit.write(patch_record(request, told, False, elapsed, policy.hash, trace))
         else:
-            metrics.decisions[request.kind, request.operation, "allow"].inc()
+            metrics.decisions[request.kind, request.operation, "warn"].inc()
             metrics.found(decision.findings)
             self._audit.write(decision_record(request, decision, False, elapsed, trace))
         return 200, answer
