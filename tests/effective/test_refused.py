@@ -331,3 +331,8 @@ def test_templates_of_claims_are_named_as_volumes_are() -> None:
     named = {"templates": [{"metadata": {"name": "a.b"}, "spec": CLAIM}]}
     assert any("a.b" in fault for fault in faults(runtime(job(pod=mounted), volumeClaimPolicies=[named])))
     assert len(faults(runtime(job(), volumeClaimPolicies=[{"templates": []}]))) == 1
+
+
+def test_fewer_than_no_pods_are_told_and_a_policy_of_them_means_one() -> None:
+    assert faults(runtime(job(), policy={}), trainjob({"numNodes": -1})) == ['-1 pods are asked for in job "node"']
+    assert faults(runtime(job(), policy={"numNodes": -1}), trainjob({})) == []

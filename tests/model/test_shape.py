@@ -92,7 +92,7 @@ IN_POD: list[str | int] = [
         (["metadata", "name"], 5, "metadata.name", 'quote it, "5"'),
         (["metadata", "labels"], {"a.b/c": True}, "metadata.labels[a.b/c]", 'quote it, "true"'),
         (["spec", "suspend"], "false", "spec.suspend", "true or false belongs"),
-        (["spec", "trainer", "numNodes"], -1, "spec.trainer.numNodes", "-1 is less than"),
+        (["spec", "trainer", "numNodes"], -(2**31) - 1, "spec.trainer.numNodes", "-2147483649 is less than"),
         (["spec", "trainer", "numNodes"], 2**31, "spec.trainer.numNodes", "2147483648 is more than"),
         (["spec", "trainer", "numNodes"], 10**30, "spec.trainer.numNodes", "is more than"),
         (["spec", "trainer", "numNodes"], 1.5, "spec.trainer.numNodes", "1.5 is no whole number"),
@@ -145,6 +145,7 @@ def test_a_wrong_type_is_named_by_its_field(steps: list[str | int], value: objec
         (["spec", "trainer"], None),
         (["spec", "trainer", "env"], None),
         (["spec", "trainer", "numNodes"], 0),
+        (["spec", "trainer", "numNodes"], -1),  # the Job API refuses it, and unbuildable-pod says so
         (["spec", "trainer", "numNodes"], None),
         (["spec", "trainer", "unknownField"], {"x": [1]}),
         (["metadata", "labels"], {"a": None}),
@@ -171,7 +172,7 @@ def test_runtimes_are_checked_to_their_depth() -> None:
             runtime({}, podFailurePolicy={"rules": [{"onExitCodes": {"values": ["1"]}}]}),
             "spec.template.spec.replicatedJobs[0].template.spec.podFailurePolicy.rules[0].onExitCodes.values[0]",
         ),
-        ({"spec": {"mlPolicy": {"numNodes": -3}}}, "spec.mlPolicy.numNodes"),
+        ({"spec": {"mlPolicy": {"numNodes": "3"}}}, "spec.mlPolicy.numNodes"),
         (
             {"spec": {"template": {"spec": {"failurePolicy": {"maxRestarts": "3"}}}}},
             "spec.template.spec.failurePolicy.maxRestarts",

@@ -15,8 +15,7 @@ _schemas: dict[str, Any] = {}
 def check_shape(kind: str, obj: Mapping[str, Any]) -> None:
     """Raises MalformedObject, which names the first field of a wrong type; nothing for a kind that has no schema.
 
-    It refuses only what the API server refuses as well (a stricter check would let an object through unjudged), apart
-    from a negative ``numNodes``, which makes no pods.
+    It refuses only what the API server refuses as well: a stricter check would let an object through unjudged.
     """
     if not _schemas:
         # Some eighty classes: only those pay for them who have an object to check.

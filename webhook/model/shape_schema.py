@@ -13,7 +13,6 @@ from msgspec import Meta, Struct, field
 
 Int32 = Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)]
 Int64 = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
-Count = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 Strings = dict[str, str | None]
 Quantities = dict[str, int | float | str | None]
 Anything = dict[str, Any]
@@ -519,7 +518,7 @@ class Flux(Shape):
 
 
 class MlPolicy(Shape):
-    num_nodes: Count | None = None
+    num_nodes: Int32 | None = None
     torch: Torch | None = None
     mpi: Mpi | None = None
     flux: Flux | None = None
@@ -559,7 +558,7 @@ class Trainer(Shape):
     command: list[str] | None = None
     args: list[str] | None = None
     env: list[Env] | None = None
-    num_nodes: Count | None = None
+    num_nodes: Int32 | None = None
     resources_per_node: Resources | None = None
     num_proc_per_node: int | str | None = None
 
