@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
+from webhook.model.names import KINDS
 from webhook.model.request import MalformedObject
 
 _schemas: dict[str, Any] = {}
@@ -19,9 +20,9 @@ def check_shape(kind: str, obj: Mapping[str, Any]) -> None:
     """
     if not _schemas:
         # Some eighty classes: only those pay for them who have an object to check.
-        from webhook.model.shape_schema import KINDS
+        from webhook.model.shape_schema import KINDS as SCHEMAS
 
-        _schemas.update(KINDS)
+        _schemas.update(SCHEMAS)
     schema = _schemas.get(kind)
     if schema is None:
         return
@@ -39,10 +40,11 @@ _NAME_LIMIT: Final = 253
 
 
 def check_limits(kind: str, obj: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Field and problem of every name that is absent, too long, or the text of a template.
+    """Field and problem of every name that is absent, too long, or the text of a template, and of negative numbers of
+    nodes.
 
-    For objects of the right shape that come from files; in a cluster the API server has refused them. Source: the CRDs
-    (from 2.1 on a TrainJob's name has at most 63 characters) and Kubernetes' rules for object names.
+    For objects of the right shape that come from files; in a cluster the API server has refused such names. Source: the
+    CRDs (from 2.1 on a TrainJob's name has at most 63 characters) and Kubernetes' rules for object names.
     """
     metadata = obj.get("metadata") or {}
     name, base = metadata.get("name") or "", metadata.get("generateName") or ""
@@ -52,8 +54,12 @@ def check_limits(kind: str, obj: Mapping[str, Any]) -> Iterator[tuple[str, str]]
     # The API server cuts a generateName that is too long.
     yield from _check_name("metadata.generateName", base, None)
     yield from _check_name("metadata.namespace", metadata.get("namespace") or "", 63)
+    spec = obj.get("spec") or {}
+    for part in ("trainer", "mlPolicy") if kind in KINDS else ():
+        nodes = (spec.get(part) or {}).get("numNodes")
+        if nodes is not None and nodes < 0:
+            yield f"spec.{part}.numNodes", f"{nodes} is less than 0, which is no number of pods"
     if kind == "TrainJob":
-        spec = obj.get("spec") or {}
         reference = (spec.get("runtimeRef") or {}).get("name") or ""
         yield from _check_name("spec.runtimeRef.name", reference, _NAME_LIMIT)
         for index, patch in enumerate(spec.get("runtimePatches") or ()):
