@@ -6,7 +6,7 @@ STAMP := $(VENV)/.stamp
 # Two cores are what CI has; xdist spreads the slow tests over what is there.
 JOBS ?= auto
 
-.PHONY: setup demo check unit lowest e2e e2e-nodes deploy-tools test golden docs bench cluster controlplane lock clean
+.PHONY: setup demo check unit lowest e2e e2e-nodes deploy-tools test golden docs bench cluster controlplane lock dist sbom clean
 
 setup: $(STAMP)
 
@@ -74,10 +74,28 @@ bench: $(STAMP)
 # The lock holds hashes and no addresses, so that any index serves it.
 lock:
 	$(BIN)/pip-compile --quiet --generate-hashes --strip-extras --allow-unsafe --no-emit-index-url --no-emit-trusted-host \
-	  --no-emit-find-links --all-extras --output-file requirements.lock pyproject.toml
+	  --no-emit-find-links --extra serve --extra cluster --extra runs --extra certs --extra script --extra dev --output-file requirements.lock pyproject.toml
 	$(BIN)/pip-compile --quiet --generate-hashes --strip-extras --allow-unsafe --no-emit-index-url --no-emit-trusted-host \
 	  --no-emit-find-links --extra serve --extra cluster --extra certs --extra script --constraint requirements.lock \
 	  --output-file requirements-serve.lock pyproject.toml
 
+# What a release carries, in dist/: wheel and sdist, the SBOM of the image's dependencies (CycloneDX), and its notes, which
+# are the part of CHANGELOG.md for VERSION (default: the version in webhook/__init__.py, else what is unreleased).
+dist: .venv-release
+	rm -rf dist
+	.venv-release/bin/python -m build --outdir dist .
+	$(MAKE) sbom
+	$(PYTHON) -m deploy.release_notes $(VERSION) > dist/RELEASE_NOTES.md
+
+sbom: .venv-release
+	mkdir -p dist
+	.venv-release/bin/cyclonedx-py requirements --pyproject pyproject.toml --output-reproducible --of JSON \
+	  --output-file dist/checkpoint-guard.cdx.json requirements-serve.lock
+
+.venv-release: pyproject.toml
+	$(PYTHON) -m venv .venv-release
+	.venv-release/bin/python -m pip install --quiet ".[release]"
+	touch .venv-release
+
 clean:
-	rm -rf $(VENV) .venv-lowest .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .venv-lowest .venv-release dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
