@@ -37,5 +37,12 @@ def _run(*command: str) -> None:
         raise EnvironmentFault(f"{' '.join(command[:4])}: {run.stderr.strip() or run.stdout.strip()}")
 
 
+def asked_for() -> Path | None:
+    """The interpreter where tests may use one: ``RECIPES_PYTHON`` names it, ``RECIPES=1`` makes it; else None."""
+    if os.environ.get("RECIPES_PYTHON"):
+        return Path(os.environ["RECIPES_PYTHON"])
+    return python() if os.environ.get("RECIPES") else None
+
+
 class EnvironmentFault(Exception):  # noqa: N818 - what happened to the environment, said as that
     """The environment could not be made; the text is what the failed command printed."""

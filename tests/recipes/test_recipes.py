@@ -101,11 +101,10 @@ def folder(tmp_path: Path) -> Path:
 @pytest.fixture(scope="session")
 def python() -> Path:
     """An interpreter that has XGBoost and Orbax."""
-    if os.environ.get("RECIPES_PYTHON"):
-        return Path(os.environ["RECIPES_PYTHON"])
-    if not os.environ.get("RECIPES"):
+    found = environment.asked_for()
+    if found is None:
         pytest.skip("RECIPES=1 makes an environment with XGBoost and Orbax and runs them; make e2e does")
-    return environment.python()
+    return found
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])

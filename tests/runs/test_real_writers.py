@@ -1,29 +1,81 @@
-"""The frameworks' own writers, where they are installed: what they leave counts as complete, what they have not ended
-does not."""
+"""The frameworks' own writers: what they leave counts as complete, what they have not ended does not.
+
+Orbax, XGBoost and safetensors write in the environment of the recipes (``RECIPES=1``, as in ``make e2e``); PyTorch is
+asked where it is installed, since its wheel for Linux brings some gigabytes for GPUs.
+"""
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.recipes import environment
 from tests.runs.folders import found, table
 
+ORBAX = """
+import sys
+import numpy
+import orbax.checkpoint as ocp
+manager = ocp.CheckpointManager(sys.argv[1], options=ocp.CheckpointManagerOptions(max_to_keep=2))
+for step in (0, 10, 20):
+    manager.save(step, args=ocp.args.StandardSave({"w": numpy.arange(10.0)}))
+manager.wait_until_finished()
+manager.close()
+"""
+SAFETENSORS = """
+import sys
+import numpy
+import safetensors.numpy
+safetensors.numpy.save_file({"w": numpy.arange(100.0)}, sys.argv[1] + "/model_step_5.safetensors")
+"""
+XGBOOST = """
+import sys
+import numpy
+import xgboost
+data = xgboost.DMatrix(numpy.arange(40.0).reshape(20, 2), label=numpy.arange(20.0))
+checkpoint = xgboost.callback.TrainingCheckPoint(directory=sys.argv[1], name="model", interval=2)
+xgboost.train({"nthread": 1}, data, num_boost_round=6, callbacks=[checkpoint])
+"""
 
-def test_orbax(tmp_path: Path) -> None:
-    ocp: Any = pytest.importorskip("orbax.checkpoint")
-    numpy: Any = pytest.importorskip("numpy")
+
+@pytest.fixture(scope="session")
+def python() -> Path:
+    """An interpreter that has the writers."""
+    interpreter = environment.asked_for()
+    if interpreter is None:
+        pytest.skip("RECIPES=1 makes an environment with Orbax, XGBoost and safetensors; make e2e does")
+    return interpreter
+
+
+def write(python: Path, program: str, folder: Path) -> None:
+    command = [str(python), "-c", program, str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env={"JAX_PLATFORMS": "cpu"})
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
+def test_orbax(tmp_path: Path, python: Path) -> None:
     root = tmp_path / "run"
-    manager = ocp.CheckpointManager(root, options=ocp.CheckpointManagerOptions(max_to_keep=2))
-    for step in (0, 10, 20):
-        manager.save(step, args=ocp.args.StandardSave({"w": numpy.arange(10.0)}))
-    manager.wait_until_finished()
-    manager.close()
+    write(python, ORBAX, root)
     assert table(root) == {"10": True, "20": True}
     taken = found(root).taken
     assert taken is not None
     assert taken.step == 20
+
+
+def test_safetensors(tmp_path: Path, python: Path) -> None:
+    write(python, SAFETENSORS, tmp_path)
+    whole = (tmp_path / "model_step_5.safetensors").read_bytes()
+    (tmp_path / "model_step_6.safetensors").write_bytes(whole[:-8])
+    assert table(tmp_path) == {"model_step_5.safetensors": True, "model_step_6.safetensors": False}
+
+
+def test_xgboost(tmp_path: Path, python: Path) -> None:
+    write(python, XGBOOST, tmp_path)
+    # A model in one file says nothing of its own end.
+    assert table(tmp_path) == {"model_2.ubj": None, "model_4.ubj": None}
 
 
 def test_torch(tmp_path: Path) -> None:
@@ -42,12 +94,3 @@ def test_torch_distributed_checkpoint(tmp_path: Path) -> None:
     assert table(tmp_path) == {"step_5": True}
     (tmp_path / "step_5" / ".metadata").unlink()
     assert table(tmp_path) == {"step_5": False}
-
-
-def test_safetensors(tmp_path: Path) -> None:
-    numpy: Any = pytest.importorskip("numpy")
-    safetensors: Any = pytest.importorskip("safetensors.numpy")
-    safetensors.save_file({"w": numpy.arange(100.0)}, tmp_path / "model_step_5.safetensors")
-    whole = (tmp_path / "model_step_5.safetensors").read_bytes()
-    (tmp_path / "model_step_6.safetensors").write_bytes(whole[:-8])
-    assert table(tmp_path) == {"model_step_5.safetensors": True, "model_step_6.safetensors": False}
