@@ -94,3 +94,18 @@ def test_torch_distributed_checkpoint(tmp_path: Path) -> None:
     assert table(tmp_path) == {"step_5": True}
     (tmp_path / "step_5" / ".metadata").unlink()
     assert table(tmp_path) == {"step_5": False}
+
+
+def test_hugging_face_trainer(tmp_path: Path) -> None:
+    torch: Any = pytest.importorskip("torch")
+    transformers: Any = pytest.importorskip("transformers")
+    config = transformers.GPT2Config(n_layer=1, n_head=1, n_embd=8, vocab_size=16, n_positions=8)
+    model = transformers.GPT2LMHeadModel(config)
+    rows = [{"input_ids": torch.arange(8), "labels": torch.arange(8)} for _ in range(8)]
+    arguments = transformers.TrainingArguments(
+        output_dir=str(tmp_path), max_steps=4, save_steps=2, use_cpu=True, report_to=[], disable_tqdm=True
+    )
+    transformers.Trainer(model=model, args=arguments, train_dataset=rows).train()
+    assert table(tmp_path) == {"checkpoint-2": True, "checkpoint-4": True}
+    (tmp_path / "checkpoint-4" / "optimizer.pt").unlink()
+    assert table(tmp_path) == {"checkpoint-2": True, "checkpoint-4": False}
