@@ -370,3 +370,18 @@ def test_a_field_of_another_release_is_no_room() -> None:
     done = fill(run, runtime(), *STATE, release=Release.V2_3)
     assert done.object["spec"]["podTemplateOverrides"] == [OVERRIDES_2_1]
     assert pods(done.object)["node"]["volumes"] == [VOLUME]
+
+
+@pytest.mark.parametrize(
+    ("path", "why"),
+    [("ckpt", "it is not absolute"), ("/", "something of the container lies there already")],
+)
+def test_a_path_of_ones_own_that_cannot_be_mounted_is_told(path: str, why: str) -> None:
+    asked = {**ASKED, "checkpoint-guard.io/path": path}
+    done = fill(trainjob(annotations=asked), runtime(), *STATE)
+
+    assert done.patch == ()
+    (found,) = done.findings
+    assert (found.rule, found.severity) == ("undeclared-checkpoint", Severity.WARN)
+    assert found.problem == f'no claim was mounted at "{path}": {why}'
+    assert found.at.field == 'metadata.annotations["checkpoint-guard.io/path"]'

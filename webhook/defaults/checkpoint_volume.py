@@ -23,6 +23,7 @@ from webhook.storage.placing import (
     is_free,
     known_claim,
     say_not_mounted,
+    say_not_used,
     targets_of,
 )
 from webhook.storage.refusal import refusal
@@ -50,14 +51,17 @@ def apply(draft: Draft, context: Context) -> bool:
         return False
     claim, asked_by = known
     path = directory
+    annotated, kind = None, ""
     if path is None:
-        annotated, _ = annotation_of(context, PATH)
+        annotated, kind = annotation_of(context, PATH)
         path = annotated or context.policy.defaults.path
         path = "/" + path.strip("/") if path.startswith("/") else path
         if not annotated and _mounts_already(claim, trained):
             # The same claim a second time is no use: the variables alone will point below the mount that is there.
             return False
     if not is_free(path, trained, context, declared=directory is not None):
+        if annotated and kind == "TrainJob":
+            say_not_used(context, annotated)
         return False
     name = free_volume_name(trained, effective, VOLUME)
     volume = {"name": name, "persistentVolumeClaim": {"claimName": claim}}

@@ -12,7 +12,7 @@ from webhook.model.cluster import Claim, Namespace
 from webhook.model.default import Context
 from webhook.model.entries import Target
 from webhook.model.finding import Judged, Origin, Severity
-from webhook.model.names import CLAIM, DEFAULT_CLAIM, JOBSET_NAME_LABEL
+from webhook.model.names import CLAIM, DEFAULT_CLAIM, JOBSET_NAME_LABEL, PATH
 from webhook.model.pod import EMPTY, EffectiveJob, EffectiveSet, Raw
 
 Trained = Sequence[tuple[EffectiveJob, Raw]]
@@ -156,5 +156,24 @@ def say_not_mounted(context: Context, claim: str, asked_by: tuple[str, str], rul
             f"metadata:\n  annotations:\n    {annotation}: <claim>\n"
             f"# <claim>: one that all training pods can write, see kubectl get pvc -n {request.namespace or 'default'}",
             subject=claim,
+        )
+    )
+
+
+def say_not_used(context: Context, path: str) -> None:
+    """The TrainJob's own annotation names a directory where nothing can be mounted: it is not left out in silence."""
+    rule = "undeclared-checkpoint"
+    if context.policy.rules.get(rule) in ("off", "audit"):
+        return
+    fact = "it is not absolute" if path[:1] != "/" else "something of the container lies there already"
+    context.findings.append(
+        Judged(
+            rule,
+            Severity.WARN,
+            Origin(f"TrainJob/{context.request.name}", f'metadata.annotations["{PATH}"]', f"annotation {PATH}"),
+            f'no claim was mounted at "{path}": {fact}',
+            "without a volume under the checkpoint directory the run starts again at step 0",
+            f"metadata:\n  annotations:\n    {PATH}: {context.policy.defaults.path}",
+            subject="path",
         )
     )
