@@ -1,13 +1,12 @@
 """What is kept saves time and changes nothing: any case of any rule gets the same verdict from a guard that remembers.
 
-Each object is asked about in turns: as it is made, with and without the cluster in sight and by two policies, then as
-it is updated and under another name. Once by a guard that has just started, once by one that has seen it all before.
+Each object is asked about in turns: as it is made, by one policy with the cluster in sight and by another without, then
+as it is updated and under another name. Once by a guard that has just started, once by one that has seen it all before.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -59,8 +58,8 @@ def _asked(path: Path) -> Iterator[Ask]:
             release = Release.V2_3 if "runtimePatches" in (document.object.get("spec") or {}) else Release.V2_1
             made, updated, renamed = _requests(document)
             full = FileView(documents, release)
-            for view, policy in product((full, NothingKnown()), (Policy(), OTHER)):
-                yield made, view, policy, release
+            yield made, full, Policy(), release
+            yield made, NothingKnown(), OTHER, release
             yield updated, full, Policy(), release
             yield renamed, full, Policy(), release
 
