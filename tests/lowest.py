@@ -1,6 +1,5 @@
 """Prints the lower bound of every dependency as a requirement: what `make lowest` installs and tests."""
 
-import re
 import tomllib
 from pathlib import Path
 
@@ -10,4 +9,4 @@ if __name__ == "__main__":
     for name, extra in project["optional-dependencies"].items():
         wanted += extra if name != "release" else []  # tools that no test runs
     for requirement in wanted:
-        print(re.sub(r">=", "==", requirement))
+        print(requirement.replace(">=", "=="))

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from tests.defaults.world import applied
+from tests.effective.objects import find_checkpoints
 from webhook.cluster.files import FileView, load_files
 from webhook.defaults import default
-from webhook.effective import build_trainer_pods, find_checkpoints
+from webhook.effective import build_trainer_pods
 from webhook.model.cluster import Runtime
 from webhook.model.names import CLAIM
 from webhook.model.pod import DirectoryStatus, EffectiveSet, Storage, StorageKind

@@ -8,7 +8,8 @@ import os
 import ssl
 import subprocess
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -91,6 +92,25 @@ def bare_plane() -> BareControlPlane:
             pytest.fail(str(missing))
         pytest.skip(str(missing))
     return BareControlPlane(RELEASES["2.3.0"])
+
+
+@contextmanager
+def team_plane(*more: Object) -> Iterator[BareControlPlane]:
+    """A running one with the CRDs of Trainer 2.3 and a namespace ``team``: a runtime on a claim that every node reaches
+    (``good``), one on an emptyDir (``bad``), one on a claim that is not there (``lost``), and whatever ``more``."""
+    plane = bare_plane()
+    plane.start()
+    plane.apply(
+        namespace("team"),
+        shared_class(),
+        claim("ckpt", "team"),
+        runtime("good", "team", on_claim("ckpt")),
+        runtime("bad", "team", {"emptyDir": {}}),
+        runtime("lost", "team", on_claim("lost")),
+        *more,
+    )
+    yield plane
+    plane.stop()
 
 
 def _post(url: str, value: Object) -> Object:

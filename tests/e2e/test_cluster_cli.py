@@ -15,12 +15,10 @@ import yaml
 from tests.e2e.bare import (
     BareControlPlane,
     OwnGuard,
-    bare_plane,
     claim,
-    namespace,
     on_claim,
     runtime,
-    shared_class,
+    team_plane,
     trainjob,
 )
 from tests.e2e.controlplane.cluster import Object
@@ -32,20 +30,10 @@ ADA = "ada"
 
 @pytest.fixture(scope="module")
 def plane() -> Iterator[BareControlPlane]:
-    plane = bare_plane()
-    plane.start()
-    plane.apply(
-        namespace("team"),
-        shared_class(),
-        claim("ckpt", "team"),
-        runtime("good", "team", on_claim("ckpt")),
-        runtime("bad", "team", {"emptyDir": {}}),
-        runtime("lost", "team", on_claim("lost")),
-        runtime("one-place", "team", on_claim("ckpt"), "/ckpt/here"),
-        trainjob("first", "team", "one-place"),
-    )
-    yield plane
-    plane.stop()
+    with team_plane(
+        runtime("one-place", "team", on_claim("ckpt"), "/ckpt/here"), trainjob("first", "team", "one-place")
+    ) as plane:
+        yield plane
 
 
 class Shell:

@@ -24,6 +24,7 @@ from tests.e2e.bare import (
     on_claim,
     runtime,
     shared_class,
+    team_plane,
     trainjob,
 )
 from tests.e2e.controlplane.controlplane import GUARD
@@ -34,18 +35,8 @@ from tests.e2e.controlplane.releases import RELEASES
 @pytest.fixture(scope="module")
 def plane() -> Iterator[BareControlPlane]:
     """An API server with the CRDs of Trainer 2.3, a namespace ``team`` and all that the job in it needs."""
-    plane = bare_plane()
-    plane.start()
-    plane.apply(
-        namespace("team"),
-        shared_class(),
-        claim("ckpt", "team"),
-        runtime("good", "team", on_claim("ckpt")),
-        runtime("bad", "team", {"emptyDir": {}}),
-        runtime("lost", "team", on_claim("lost")),
-    )
-    yield plane
-    plane.stop()
+    with team_plane() as plane:
+        yield plane
 
 
 @pytest.fixture

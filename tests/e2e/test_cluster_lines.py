@@ -24,12 +24,10 @@ from tests.e2e.bare import (
     Answer,
     BareControlPlane,
     OwnGuard,
-    bare_plane,
     claim,
-    namespace,
     on_claim,
     runtime,
-    shared_class,
+    team_plane,
     trainjob,
 )
 from tests.e2e.controlplane.cluster import Object
@@ -67,19 +65,8 @@ time_t time(time_t *now) {
 
 @pytest.fixture(scope="module")
 def plane() -> Iterator[BareControlPlane]:
-    plane = bare_plane()
-    plane.start()
-    plane.apply(
-        namespace("team"),
-        shared_class(),
-        claim("ckpt", "team"),
-        runtime("good", "team", on_claim("ckpt")),
-        runtime("bad", "team", {"emptyDir": {}}),
-        runtime("lost", "team", on_claim("lost")),
-        runtime("big", "team", on_claim("big")),
-    )
-    yield plane
-    plane.stop()
+    with team_plane(runtime("big", "team", on_claim("big"))) as plane:
+        yield plane
 
 
 @pytest.fixture

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from webhook.effective import build_trainer_pods
+from webhook.effective import build_trainer_pods, judge_checkpoints, locate_checkpoints
+from webhook.effective.checkpoint import Classify
 from webhook.model.cluster import Runtime
-from webhook.model.pod import EffectiveJob, EffectiveSet
+from webhook.model.pod import Checkpoint, EffectiveJob, EffectiveSet
 from webhook.model.release import Release
 
 LABEL = "trainer.kubeflow.org/trainjob-ancestor-step"
@@ -61,3 +63,8 @@ def env_of(found: EffectiveJob, container: int = 0) -> dict[str, Any]:
     """Names in order with their values (or the source of the value)."""
     variables = found.pod["containers"][container].get("env") or ()
     return {variable["name"]: variable.get("value", variable.get("valueFrom")) for variable in variables}
+
+
+def find_checkpoints(effective: EffectiveSet, variables: Sequence[str], classify: Classify) -> tuple[Checkpoint, ...]:
+    """The checkpoint directories with what lies under each."""
+    return judge_checkpoints(locate_checkpoints(effective, variables), classify)

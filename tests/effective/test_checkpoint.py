@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.effective.objects import job, override, pods, runtime, trainjob
-from webhook.effective import find_checkpoints
+from tests.effective.objects import find_checkpoints, job, override, pods, runtime, trainjob
 from webhook.model.pod import Checkpoint, DirectoryStatus, EffectiveJob, Raw, Storage, StorageKind
 from webhook.model.release import Release
 

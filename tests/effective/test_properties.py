@@ -8,7 +8,8 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from webhook.effective import build_trainer_pods, find_checkpoints
+from tests.effective.objects import find_checkpoints
+from webhook.effective import build_trainer_pods
 from webhook.model.cluster import Runtime
 from webhook.model.pod import EffectiveJob, Raw, Storage, StorageKind
 from webhook.model.release import Release

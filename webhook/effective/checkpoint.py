@@ -51,15 +51,8 @@ _INFERRED: Final = DirectoryStatus.INFERRED
 _UNEXPANDED: Final = DirectoryStatus.UNEXPANDED
 
 
-def find_checkpoints(
-    effective: EffectiveSet, variables: Sequence[str], classify: Classify, written_by: WrittenBy | None = None
-) -> tuple[Checkpoint, ...]:
-    """The checkpoint directory of every training container with what lies under it; see ``locate_checkpoints``."""
-    return judge_checkpoints(locate_checkpoints(effective, variables, written_by), classify)
-
-
 def judge_checkpoints(located: tuple[Checkpoint, ...], classify: Classify) -> tuple[Checkpoint, ...]:
-    """The same with the storage under each directory that is known, for which ``classify`` is asked once."""
+    """What was located, with the storage under each directory that is known, for which ``classify`` is asked once."""
     return tuple(
         [
             replace(

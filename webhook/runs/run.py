@@ -7,11 +7,11 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from webhook.effective import build_trainer_pods, find_checkpoints
+from webhook.effective import UNJUDGED, build_trainer_pods, locate_checkpoints
 from webhook.model.cluster import Runtime
 from webhook.model.names import API_VERSION, JOBSET_NAME_LABEL, QUEUE_LABEL
 from webhook.model.nearest import nearest
-from webhook.model.pod import EMPTY, Checkpoint, DirectoryStatus, EffectiveJob, Raw, Storage, StorageKind
+from webhook.model.pod import EMPTY, Checkpoint, DirectoryStatus, EffectiveJob, Raw
 from webhook.model.policy import Policy
 from webhook.model.release import Release
 from webhook.runs.api import Answer, Api, each
@@ -24,7 +24,6 @@ JOBSETS: Final = "/apis/jobset.x-k8s.io/v1alpha2"
 MERGE: Final = "application/merge-patch+json"
 JOB_LABEL: Final = "jobset.sigs.k8s.io/replicatedjob-name"
 INDEX_LABEL: Final = "batch.kubernetes.io/job-completion-index"
-_UNJUDGED: Final = Storage(StorageKind.UNKNOWN, "not judged")
 
 
 class CannotDo(Exception):  # noqa: N818 - a state
@@ -209,7 +208,7 @@ def directory_at(api: Api, run: Run, path: str, policy: Policy) -> Directory:
             mount = mount_under(container, path)
             volume = None if mount is None else job.volume(str(mount.get("name") or ""))
             named = Checkpoint(
-                job, container, DirectoryStatus.DECLARED, _UNJUDGED, path, path, mount=mount, volume=volume
+                job, container, DirectoryStatus.DECLARED, UNJUDGED, path, path, mount=mount, volume=volume
             )
             return directory_of(named)
     raise CannotDo(f'which container of "{run.name}" trains is not known')
@@ -241,8 +240,7 @@ def directory_of(checkpoint: Checkpoint) -> Directory:
 
 
 def _checkpoints(api: Api, run: Run, policy: Policy) -> tuple[Checkpoint, ...]:
-    effective = _effective(api, run)
-    return find_checkpoints(effective, policy.directory.variables, lambda *_: _UNJUDGED)
+    return locate_checkpoints(_effective(api, run), policy.directory.variables)
 
 
 def _built(api: Api, run: Run) -> Iterator[EffectiveJob]:

@@ -141,6 +141,20 @@ def _annotations(obj: Raw) -> Mapping[str, str]:
 
 def say_not_mounted(context: Context, claim: str, asked_by: tuple[str, str], rule: str, fact: str) -> None:
     """Somebody asked for the claim by name, so it is not left out in silence."""
+    where = context.request.namespace or "default"
+    fix = f"<claim>\n# <claim>: one that all training pods can write, see kubectl get pvc -n {where}"
+    _say(context, rule, asked_by, f'claim "{claim}" was not mounted: {fact}', fix, claim)
+
+
+def say_not_used(context: Context, path: str) -> None:
+    """The TrainJob's own annotation names a directory where nothing can be mounted: it is not left out in silence."""
+    fact = "it is not absolute" if path[:1] != "/" else "something of the container lies there already"
+    problem = f'no claim was mounted at "{path}": {fact}'
+    _say(context, "undeclared-checkpoint", ("TrainJob", PATH), problem, context.policy.defaults.path, "path")
+
+
+def _say(context: Context, rule: str, asked_by: tuple[str, str], problem: str, value: str, subject: str) -> None:
+    """A warning at the annotation (kind and name) that asked; ``value`` is what to write there instead."""
     if context.policy.rules.get(rule) in ("off", "audit"):
         return
     request = context.request
@@ -151,29 +165,9 @@ def say_not_mounted(context: Context, claim: str, asked_by: tuple[str, str], rul
             rule,
             Severity.WARN,
             Origin(label, f'metadata.annotations["{annotation}"]', f"annotation {annotation}"),
-            f'claim "{claim}" was not mounted: {fact}',
+            problem,
             "without a volume under the checkpoint directory the run starts again at step 0",
-            f"metadata:\n  annotations:\n    {annotation}: <claim>\n"
-            f"# <claim>: one that all training pods can write, see kubectl get pvc -n {request.namespace or 'default'}",
-            subject=claim,
-        )
-    )
-
-
-def say_not_used(context: Context, path: str) -> None:
-    """The TrainJob's own annotation names a directory where nothing can be mounted: it is not left out in silence."""
-    rule = "undeclared-checkpoint"
-    if context.policy.rules.get(rule) in ("off", "audit"):
-        return
-    fact = "it is not absolute" if path[:1] != "/" else "something of the container lies there already"
-    context.findings.append(
-        Judged(
-            rule,
-            Severity.WARN,
-            Origin(f"TrainJob/{context.request.name}", f'metadata.annotations["{PATH}"]', f"annotation {PATH}"),
-            f'no claim was mounted at "{path}": {fact}',
-            "without a volume under the checkpoint directory the run starts again at step 0",
-            f"metadata:\n  annotations:\n    {PATH}: {context.policy.defaults.path}",
-            subject="path",
+            f"metadata:\n  annotations:\n    {annotation}: {value}",
+            subject=subject,
         )
     )

@@ -13,12 +13,12 @@ from typing import Any, Final
 from webhook.effective.buildable.containers import is_foreign, refused_containers, sound_in_containers
 from webhook.effective.buildable.jobsets import refused_coordinator, refused_jobset, refused_names, refused_templates
 from webhook.effective.buildable.metadata import refused_metadata
-from webhook.effective.buildable.mounts import Paste
+from webhook.effective.buildable.mounts import Paste, no_paste
 from webhook.effective.buildable.pods import depends_on_pods, refused_job, refused_pod
 from webhook.effective.buildable.refusal import JOB_API, JOBSET, Refusal
 from webhook.effective.buildable.volumes import refused_volumes, sound_volumes, sources_of
 from webhook.effective.template import Prepared
-from webhook.model.pod import EffectiveSet, Raw
+from webhook.model.pod import EffectiveSet
 from webhook.model.release import Release
 
 __all__ = ["Refusal", "find_refusals", "is_foreign", "sources_of"]
@@ -87,14 +87,10 @@ def _sound_in(alone: EffectiveSet) -> Iterator[int]:
             if context := job.pod.get("securityContext"):
                 yield id(context)
             faults = chain(
-                refused_volumes(job, _NOTHING), refused_containers(job, templates, _no_paste, _NOTHING, alone.release)
+                refused_volumes(job, _NOTHING), refused_containers(job, templates, no_paste, _NOTHING, alone.release)
             )
             if next(faults, None) is None:
                 yield id(job.pod)
-
-
-def _no_paste(job: str, pod: Raw) -> str:
-    return ""
 
 
 def _template_names(effective: EffectiveSet) -> frozenset[str]:

@@ -8,7 +8,7 @@ from typing import Final
 from webhook.effective.buildable.contexts import faults_of_container
 from webhook.effective.buildable.fields import fault_of_source
 from webhook.effective.buildable.handlers import PROBES, faults_of_handlers
-from webhook.effective.buildable.mounts import Paste, refused_mounts
+from webhook.effective.buildable.mounts import Paste, no_paste, refused_mounts
 from webhook.effective.buildable.refusal import JOB_API, Refusal
 from webhook.effective.buildable.syntax import (
     is_dns_label,
@@ -74,13 +74,9 @@ def sound_in_containers(job: EffectiveJob) -> Iterator[int]:
         # An override may take the privilege away that some propagation needs.
         if not listed or not mounts or any("mountPropagation" in mount for mount in mounts):
             continue
-        if next(refused_mounts(job, container, "", mounts, volumes, _no_paste), None) is None:
+        if next(refused_mounts(job, container, "", mounts, volumes, no_paste), None) is None:
             yield id(mounts)
             yield id(listed)
-
-
-def _no_paste(job: str, pod: Raw) -> str:
-    return ""
 
 
 def refused_containers(

@@ -16,6 +16,11 @@ Paste = Callable[[str, Raw], str]
 """Job and PodSpec fields -> text to paste where the reviewed object takes them."""
 
 
+def no_paste(job: str, pod: Raw) -> str:
+    """For whoever only asks whether there is a fault."""
+    return ""
+
+
 def refused_mounts(
     job: EffectiveJob,
     container: Raw,
