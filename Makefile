@@ -51,7 +51,8 @@ controlplane: $(STAMP)
 # RECIPES: the recipes that run on a CPU are run, killed and resumed, with the frameworks in a cached venv of their own.
 e2e: controlplane
 	RECIPES=1 $(BIN)/python -m pytest tests/recipes tests/runs/test_real_writers.py
-	$(BIN)/python -m pytest -n 2 tests/e2e
+	$(BIN)/python -m pytest -n 2 tests/e2e || { test $$? -eq 1 && echo "e2e: what failed is tried once more" && \
+	  $(BIN)/python -m pytest --last-failed --last-failed-no-failures=none tests/e2e; }
 
 test: check e2e
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from subprocess import CompletedProcess
 from typing import Any
 
-from tests.e2e.controlplane.cluster import JOBSETS, TRAINJOBS, Cluster, KubectlError, Object, as_list
+from tests.e2e.controlplane.cluster import JOBSETS, TRAINJOBS, Cluster, KubectlError, Object
 from tests.e2e.controlplane.processes import wait_until
 from webhook.model.names import INJECTED, MANAGER
 
@@ -134,9 +134,8 @@ class Project:
 
     def send(self, *command: str, objects: Sequence[Object], check: bool = True) -> CompletedProcess[str]:
         """``kubectl <command> -f -`` with the objects."""
-        text = json.dumps(objects[0]) if len(objects) == 1 else as_list(objects)
         for _ in range(5):
-            run = self.cluster.kubectl(*command, "-n", self.namespace, "-f", "-", input=text, check=False)
+            run = self.cluster.send(*command, "-n", self.namespace, objects=objects, check=False)
             if "please apply your changes to the latest version" not in run.stderr:
                 break  # else a controller wrote between kubectl's read and its write, and the user does as he is told
         if check and run.returncode:

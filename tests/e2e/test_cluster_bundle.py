@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.e2e.bare import claim, on_claim, runtime, shared_class, trainjob
-from tests.e2e.controlplane.cluster import Cluster, as_list
+from tests.e2e.controlplane.cluster import Cluster
 from tests.e2e.controlplane.guard import Guard
 
 TIMES = 200
@@ -16,20 +16,8 @@ def test_a_bundle_is_never_denied_for_what_came_a_moment_ago(guard: Guard, clust
     cluster.apply(shared_class())
     for number in range(TIMES):
         name = f"bundle-{number}"
-        bundle = as_list(
-            [
-                claim(name, namespace),
-                runtime(name, namespace, on_claim(name)),
-                trainjob(name, namespace, name),
-            ]
-        )
-        applied = cluster.kubectl("apply", "-f", "-", input=bundle, check=False)
-        for _ in range(5):
-            # Trainer's own webhook looks the runtime up in a cache that may be late; as a user would, apply it again.
-            if "validator.trainjob.trainer.kubeflow.org" not in applied.stderr:
-                break
-            assert "checkpoint-guard" not in applied.stderr, f"round {number}: {applied.stderr}"
-            applied = cluster.kubectl("apply", "-f", "-", input=bundle, check=False)
+        bundle = (claim(name, namespace), runtime(name, namespace, on_claim(name)), trainjob(name, namespace, name))
+        applied = cluster.send("apply", objects=bundle, check=False)
         assert applied.returncode == 0, f"round {number}: {applied.stderr}"
         assert "Warning" not in applied.stderr, f"round {number}: {applied.stderr}"
 
@@ -42,8 +30,7 @@ def test_namespaces_may_be_deleted_under_it(guard: Guard, cluster: Cluster) -> N
         cluster.apply(claim("ckpt", name), runtime("plain", name, on_claim("ckpt")))
         cluster.apply(trainjob("first", name, "plain"))
         cluster.delete_namespace(name)
-        refused = cluster.kubectl("apply", "-f", "-", input=as_list([trainjob(f"late-{number}", name, "plain")]),
-                                  check=False)  # fmt: skip
+        refused = cluster.send("apply", objects=[trainjob(f"late-{number}", name, "plain")], check=False)
         # The API server refuses it, or it is gone already. We do not.
         assert "denied the request" not in refused.stderr or "checkpoint-guard" not in refused.stderr, refused.stderr
     fresh = cluster.new_namespace(prefix="short")

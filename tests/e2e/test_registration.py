@@ -91,7 +91,7 @@ def with_volume(job: Object, minor: str) -> Object:
 
 def refusal(cluster: Cluster, verb: str, job: Object) -> str:
     """What kubectl says when the API server refuses the TrainJob; empty where it does not."""
-    run = cluster.kubectl(verb, "-f", "-", input=json.dumps(job), check=False)
+    run = cluster.send(verb, objects=[job], check=False)
     return run.stderr if run.returncode else ""
 
 

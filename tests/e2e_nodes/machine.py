@@ -19,6 +19,7 @@ from typing import Any
 import yaml
 
 from tests.e2e.controlplane import build, releases
+from tests.e2e.controlplane.cluster import TRAINER_IS_LATE_FOR, trainer_is_late
 
 Object = dict[str, Any]
 
@@ -61,16 +62,21 @@ class Nodes:
         return os.environ | {"KUBECONFIG": str(self.kubeconfig)}
 
     def run(self, *arguments: str, text: str | None = None, check: bool = True) -> subprocess.CompletedProcess[str]:
-        """`kubectl ...`; with `check`, a failure is an error with what it printed."""
-        done = subprocess.run(
-            [*self.kubectl, *arguments],
-            input=text,
-            env=self.environment,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=600,
-        )
+        """`kubectl ...`, again while Trainer is late; with `check`, a failure is an error with what it printed."""
+        deadline = time.monotonic() + TRAINER_IS_LATE_FOR
+        while True:
+            done = subprocess.run(
+                [*self.kubectl, *arguments],
+                input=text,
+                env=self.environment,
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=600,
+            )
+            if not trainer_is_late(done.stderr) or time.monotonic() > deadline:
+                break
+            time.sleep(0.2)
         if check and done.returncode != 0:
             raise AssertionError(f"kubectl {' '.join(arguments)}: {done.stderr.strip() or done.stdout.strip()}")
         return done

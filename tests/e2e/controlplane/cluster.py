@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+import time
 import urllib.parse
 import uuid
 from collections.abc import Callable, Iterable, Mapping
@@ -21,6 +22,9 @@ T = TypeVar("T")
 
 TRAINJOBS = "trainjobs.trainer.kubeflow.org"
 JOBSETS = "jobsets.jobset.x-k8s.io"
+
+TRAINER_IS_LATE_FOR = 20.0
+"""Seconds in which a cache of Trainer's has whatever was made before, on a machine that is busy with other tests."""
 
 # Where the kinds are that tests read often. A kubectl for each read would take most of a test's time.
 _PATHS = {
@@ -117,10 +121,24 @@ class Cluster:
         found: Object = json.loads(text)
         return found
 
+    def send(self, *command: str, objects: Iterable[Object], check: bool = True) -> subprocess.CompletedProcess[str]:
+        """`kubectl <command> -f -` with the objects, again for as long as a cache of Trainer's lags behind them."""
+        sent = list(objects)
+        text = json.dumps(sent[0]) if len(sent) == 1 else as_list(sent)
+        deadline = time.monotonic() + TRAINER_IS_LATE_FOR
+        while True:
+            run = self.kubectl(*command, "-f", "-", input=text, check=False)
+            if not trainer_is_late(run.stderr) or time.monotonic() > deadline:
+                break
+            time.sleep(0.2)
+        if check and run.returncode != 0:
+            raise KubectlError(f"kubectl {' '.join(command)}: {run.stderr.strip() or run.stdout.strip()}")
+        return run
+
     def apply(self, *objects: Object, server_side: bool = False) -> None:
         """Applies objects, in this order."""
         flags = ("--server-side", "--force-conflicts") if server_side else ()
-        self.kubectl("apply", *flags, "-f", "-", input=as_list(objects))
+        self.send("apply", *flags, objects=objects)
 
     def get(self, kind: str, name: str, namespace: str | None = None) -> Object | None:
         """An object, None where there is none of that name."""
@@ -186,6 +204,14 @@ class Cluster:
     def delete_namespace(self, name: str) -> None:
         """Asks for a namespace to be deleted, without waiting."""
         self.kubectl("delete", "namespace", name, "--wait=false", "--ignore-not-found")
+
+
+def trainer_is_late(stderr: str) -> bool:
+    """Whether Trainer's own webhook refused a TrainJob for want of its runtime.
+
+    It looks in a cache that may not have a runtime of a moment ago, so a user who applies both has to apply again.
+    """
+    return "must be created before the TrainJob is created" in stderr
 
 
 class KubectlError(AssertionError):
