@@ -62,6 +62,16 @@ def on_another(nodes: Nodes, name: str, node: str) -> list[Object]:
     return [pod for pod in running(nodes, name) if node_of(pod) != node]
 
 
+def resumed_on_another(nodes: Nodes, name: str, node: str) -> int:
+    """The step at which the run goes on on another node, as soon as it does."""
+    wait_until(lambda: bool(on_another(nodes, name, node)), 300, "the run goes on on the other node", 2)
+    new = on_another(nodes, name, node)[0]
+    wait_until(lambda: "[checkpoint]" in log_of(nodes, new), 90, "it has said where it starts")
+    step = resumed_at(log_of(nodes, new))
+    assert step is not None, log_of(nodes, new)
+    return step
+
+
 @pytest.mark.every_trainer
 def test_the_power_of_the_node_is_cut(nodes: Nodes) -> None:
     assert isinstance(nodes, Lab)
@@ -85,11 +95,7 @@ def test_the_power_of_the_node_is_cut(nodes: Nodes) -> None:
         told = ckptguard(nodes, "resume", "dark", "--output", "json")
         assert told.code == 0, told.err
         assert told.json["step"] >= 20
-        wait_until(lambda: bool(on_another(nodes, "dark", lost)), 300, "the run goes on on the other node", 2)
-        new = on_another(nodes, "dark", lost)[0]
-        wait_until(lambda: "[checkpoint]" in log_of(nodes, new), 90, "it has said where it starts")
-        resumed = resumed_at(log_of(nodes, new))
-        assert resumed is not None
+        resumed = resumed_on_another(nodes, "dark", lost)
         # Nothing was flushed: it goes on from what was saved on its way.
         assert resumed % 10 == 0
         assert resumed >= 20
@@ -121,10 +127,7 @@ def test_the_cable_of_the_node_is_out(nodes: Nodes) -> None:
         name = pod["metadata"]["name"]
         # Whoever does this says that the pod is gone, and it is not.
         nodes.run("delete", "pod", name, "-n", NAMESPACE, "--force", "--grace-period=0", check=False)
-        wait_until(lambda: bool(on_another(nodes, "split", lost)), 300, "the run goes on on the other node", 2)
-        new = on_another(nodes, "split", lost)[0]
-        wait_until(lambda: "[checkpoint]" in log_of(nodes, new), 90, "it has said where it starts")
-        assert resumed_at(log_of(nodes, new)) is not None
+        resumed_on_another(nodes, "split", lost)
         time.sleep(15)
         writers = {state["by"] for state in states(nodes, "split").values()}
         assert len(writers) == 2, writers
