@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
+
 from tests.reports.reviews import BAD, FAULT, GOOD, REVIEW
-from webhook.reports.review import Review
+from webhook.model.finding import Judged, Origin, Severity
+from webhook.model.names import INJECTED
+from webhook.reports.review import Place, Review, Reviewed
 from webhook.reports.text import fault_line, render, summary
 
 
@@ -11,30 +17,34 @@ def test_blocks_patch_and_summary() -> None:
     assert list(render(REVIEW)) == [
         "TrainJob/bad in team  jobs/a b.yaml:3: denied",
         "",
-        '  spec.trainer.env[0]: volume "a\\x1b[31m<&\\x00\\ud800" is "gone" [ephemeral-checkpoint]'
-        " (denied, jobs/a b.yaml:12)",
+        '  env CKPT_DIR: volume "a\\x1b[31m<&\\x00\\ud800" is "gone" [ephemeral-checkpoint] (denied, jobs/a b.yaml:12)',
+        "    at: spec.trainer.env[0]",
         "    why: the run starts again at step 0",
         "    fix:",
         "      - name: ckpt",
         "        persistentVolumeClaim:",
         "          claimName: train-ckpt",
         "",
-        "  TrainingRuntime/r spec.template: terminationGracePeriodSeconds is 30 [short-grace] (warning)",
+        "  TrainingRuntime/r grace: terminationGracePeriodSeconds is 30 [short-grace] (warning)",
+        "    at: spec.template",
         "    why: no time to flush",
         "    fix: terminationGracePeriodSeconds: 60",
         "",
-        "  noted: spec.x: from a Secret [unresolved-directory]",
-        "",
-        "  filled in on admission:",
-        "    --- TrainJob/bad as written",
-        "    +++ TrainJob/bad as stored",
-        "    @@ -1,2 +1,4 @@",
-        "     spec:",
-        "       trainer: {}",
-        "    +  x:",
-        "    +    z: 1",
+        "  x: from a Secret [unresolved-directory] (noted)",
+        "    why: unknown",
+        "    fix: none",
         "",
         "ClusterTrainingRuntime/torch (update)  -:1: allowed",
+        "",
+        "filled in on admission, and recorded in annotation checkpoint-guard.io/injected:",
+        "",
+        "  --- TrainJob/bad as written",
+        "  +++ TrainJob/bad as stored",
+        "  @@ -1,2 +1,4 @@",
+        "   spec:",
+        "     trainer: {}",
+        "  +  x:",
+        "  +    z: 1",
         "",
         "2 reviewed: 1 denied, 1 allowed (1 warning); 2 errors, see above",
     ]
@@ -63,3 +73,53 @@ def test_fault_names_file_line_and_field() -> None:
 
 def test_summary_without_faults() -> None:
     assert summary(Review((BAD,))) == "1 reviewed: 1 denied (1 warning)"
+
+
+def test_what_two_objects_have_from_one_runtime_is_explained_once() -> None:
+    text = list(render(Review((BAD, BAD))))
+    told = text.index("    why, fix: as above")
+    assert text[told - 1] == "  TrainingRuntime/r grace: terminationGracePeriodSeconds is 30 [short-grace] (warning)"
+    assert text.count("    why: no time to flush") == 1
+    assert text.count("    why: the run starts again at step 0") == 2, "a denial of its own is always whole"
+
+
+def test_an_object_without_a_runtime_is_not_called_good() -> None:
+    unseen = Judged(
+        "unknown-runtime", Severity.AUDIT, Origin("TrainJob/a", "spec.runtimeRef", "runtimeRef"), "p", "w", "f"
+    )
+    result = Reviewed("TrainJob", "team", "a", "CREATE", Place("a.yaml", 1), "allow", (unseen,))
+    assert list(render(Review((result, GOOD)))) == [
+        "TrainJob/a in team  a.yaml:1: allowed, not judged",
+        "",
+        "  runtimeRef: p [unknown-runtime] (noted)",
+        "    why: w",
+        "    fix: f",
+        "",
+        "ClusterTrainingRuntime/torch (update)  -:1: allowed",
+        "",
+        "2 reviewed: 1 allowed, 1 not judged",
+    ]
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        {},
+        {"metadata": {}},
+        {"metadata": {"annotations": {}}},
+        {"metadata": {"annotations": {"a": "b", INJECTED: "{}"}}},
+    ],
+)
+def test_the_record_of_what_was_added_is_not_shown_beside_it(before: dict[str, Any]) -> None:
+    annotations = {**before.get("metadata", {}).get("annotations", {}), INJECTED: '{"maxRestarts":3}'}
+    after = {"metadata": {"annotations": annotations}, "spec": {}}
+    patch = ({"op": "add", "path": "/spec", "value": {}},)
+    result = Reviewed(
+        "TrainingRuntime", "t", "r", "CREATE", Place("-"), "allow", patch=patch, before=before, after=after
+    )
+    lines = list(render(Review((result,))))
+    assert [line for line in lines if line.startswith("  +") and "+++" not in line] in (
+        ["  +spec: {}"],
+        ["  +metadata: {}", "  +spec: {}"],
+    )
+    assert not any("maxRestarts" in line for line in lines)

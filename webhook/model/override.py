@@ -16,8 +16,8 @@ _NOT_THE_USERS: Final = frozenset({MANAGER, "kueue.x-k8s.io/manager"})
 def override_yaml(release: Release, spec: Mapping[str, Any], job: str, pod: Mapping[str, Any]) -> str:
     """YAML to paste into a TrainJob whose ``spec`` is given: ``pod`` holds the PodSpec fields to merge into ``job``.
 
-    Where the TrainJob has an entry that this belongs to, the entry is named alike (2.2 and later: the same manager) or
-    a comment says that there may be one only (2.0).
+    Where the TrainJob has an entry that this belongs to, a comment says that there may be one only: for each job (2.0)
+    or for each manager (2.2 and later).
     """
     target = [{"name": job}]
     if release is Release.V2_0:
@@ -32,7 +32,10 @@ def override_yaml(release: Release, spec: Mapping[str, Any], job: str, pod: Mapp
         "manager": _manager(spec.get("runtimePatches") or ()),
         "trainingRuntimeSpec": {"template": {"spec": {"replicatedJobs": jobs}}},
     }
-    return to_yaml({"spec": {"runtimePatches": [entry]}})
+    text = to_yaml({"spec": {"runtimePatches": [entry]}})
+    if any(other.get("manager") == entry["manager"] for other in spec.get("runtimePatches") or ()):
+        text = f"# one entry for each manager: merge into the one that is there\n{text}"
+    return text
 
 
 def override_manager(spec: Mapping[str, Any]) -> str:

@@ -36,7 +36,9 @@ def check(subject: Subject) -> Iterator[Finding]:
         if storage.source == "" and not subject.is_trainjob:
             continue
         if checkpoint.mount is None:
-            problem = f'no volume is mounted at "{checkpoint.directory}", so it is gone with the pod'
+            several = any(other.job is not checkpoint.job for other in subject.checkpoints)
+            where = f' in job "{checkpoint.job.name}"' if several else ""
+            problem = f'no volume is mounted at "{checkpoint.directory}"{where}, so it is gone with the pod'
         else:
             likely = "most likely " if storage.warn_only else ""
             problem = f'{storage.fact} under "{checkpoint.directory}" is {likely}gone with the pod'

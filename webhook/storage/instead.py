@@ -41,13 +41,15 @@ def claim_instead(subject: Subject, checkpoint: Checkpoint) -> str:
             f"{to_yaml({'storageClassName': _CLASS, 'accessModes': [mode]})}\n{_CLASS_REMARK}\n"
             f'# both in the volumeClaimPolicies template "{mounted}" of {subject.effective.runtime_label}'
         )
-    known = _known_claim(subject, mode)
+    beside = _claim_beside(subject, checkpoint, mode)
+    known = _known_claim(subject, mode) if beside is None else beside.storage.claim_name
     claim = known or _new_name(subject)
     source = {CLAIM: {"claimName": claim}}
     text = ""
     if subject.is_trainjob and not _is_own(subject, checkpoint):
         name = free_name(checkpoint.job)
-        text = override_at(subject, checkpoint, name, [{"name": name, **source}])
+        like = beside.mount if beside is not None and checkpoint.mount is None else None
+        text = override_at(subject, checkpoint, name, [{"name": name, **source}], like)
     text = text or to_yaml({"volumes": [{"name": (checkpoint.volume or EMPTY).get("name") or "ckpt", **source}]})
     if known is not None:
         return text
@@ -58,15 +60,21 @@ def claim_instead(subject: Subject, checkpoint: Checkpoint) -> str:
     return f"{create}\n{_CLASS_REMARK}\n---\n{text}"
 
 
-def override_at(subject: Subject, checkpoint: Checkpoint, name: str, volumes: Sequence[Raw]) -> str:
+def override_at(
+    subject: Subject, checkpoint: Checkpoint, name: str, volumes: Sequence[Raw], like: Raw | None = None
+) -> str:
     """YAML for the TrainJob that puts volume ``name`` under the directory; ``""`` where an override cannot.
+
+    ``like`` is another container's mount of the same claim, to be repeated where this one has none.
 
     An override's mount is merged with the runtime's at the same path and cannot take ``readOnly`` back, since Trainer
     drops what is false: over such a mount the directory itself is mounted.
     """
     mount, directory = checkpoint.mount, _literal_part(checkpoint.directory or subject.policy.defaults.path)
     over: dict[str, Any]
-    if mount is None:
+    if mount is None and like is not None:
+        over = {**like, "name": name}
+    elif mount is None:
         over = {"name": name, "mountPath": directory, "subPath": directory.strip("/")}
     elif not mount.get("readOnly"):
         over = {"name": name, "mountPath": mount.get("mountPath")}
@@ -100,6 +108,17 @@ def new_claim(namespace: str, name: str, modes: Sequence[str], size: str, more: 
     spec = {**(more or {}), "accessModes": list(modes), "resources": {"requests": {"storage": size}}}
     metadata = {"name": name, "namespace": namespace or "default"}
     return to_yaml({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": spec})
+
+
+def _claim_beside(subject: Subject, checkpoint: Checkpoint, mode: str) -> Checkpoint | None:
+    """Another training container that has this directory on a claim that would do for all: under MPI, the launcher."""
+    for other in subject.checkpoints:
+        claim = other.storage.claim
+        if other is checkpoint or other.directory != checkpoint.directory or not isinstance(claim, Claim):
+            continue
+        if not other.storage.read_only and _would_do(claim, mode, subject):
+            return other
+    return None
 
 
 def _known_claim(subject: Subject, mode: str) -> str | None:
