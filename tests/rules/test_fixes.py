@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,14 @@ from webhook.model.policy import Policy
 from webhook.model.release import Release
 from webhook.model.request import Request
 
-RULES = ("ephemeral-checkpoint", "node-local-checkpoint", "read-only-checkpoint", "unwritable-claim")
+RULES = (
+    "claim-not-shared",
+    "ephemeral-checkpoint",
+    "node-local-checkpoint",
+    "read-only-checkpoint",
+    "unusable-claim",
+    "unwritable-claim",
+)
 REACHABLE = (
     "apiVersion: storage.k8s.io/v1\nkind: StorageClass\nmetadata: {name: everywhere}\nprovisioner: efs.csi.aws.com"
 )
@@ -57,6 +65,15 @@ def test_the_fix_settles_it(path: Path, served: Release) -> None:
         after, broken = run_documents(path, load_text("\n---\n".join(text).encode(), "fixed").documents, served)
         assert broken == ()
         assert [finding for label, finding in after if label.startswith("TrainJob/")] == []
+
+
+@pytest.mark.parametrize("path", case_files(), ids=lambda path: f"{path.parent.name}/{path.stem}")
+def test_a_fix_that_begins_as_yaml_is_yaml(path: Path) -> None:
+    """Placeholders too: a text that is pasted first and filled in then should not break the file on the way."""
+    found, _ = run_documents(path, load_text(path.read_bytes(), "case").documents)
+    for _, finding in found:
+        if re.match(r"(- )?[A-Za-z]+:(\n| )", finding.fix):
+            assert list(yaml.safe_load_all(finding.fix))
 
 
 UNDECLARED = """\

@@ -19,15 +19,22 @@ def override_yaml(release: Release, spec: Mapping[str, Any], job: str, pod: Mapp
     Where the TrainJob has an entry that this belongs to, a comment says that there may be one only: for each job (2.0)
     or for each manager (2.2 and later).
     """
-    target = [{"name": job}]
+    return overrides_yaml(release, spec, {job: pod})
+
+
+def overrides_yaml(release: Release, spec: Mapping[str, Any], pods: Mapping[str, Mapping[str, Any]]) -> str:
+    """The same for several jobs, each with its PodSpec fields."""
     if release is Release.V2_0:
-        text = to_yaml({"spec": {"podSpecOverrides": [{"targetJobs": target, **pod}]}})
+        entries = [{"targetJobs": [{"name": job}], **pod} for job, pod in pods.items()]
+        text = to_yaml({"spec": {"podSpecOverrides": entries}})
         if spec.get("podSpecOverrides"):
-            text = f'# one entry for each job: merge into the one that targets "{job}", if there is one\n{text}'
+            named = " or ".join(f'"{job}"' for job in pods)
+            text = f"# one entry for each job: merge into the one that targets {named}, if there is one\n{text}"
         return text
     if release is Release.V2_1:
-        return to_yaml({"spec": {"podTemplateOverrides": [{"targetJobs": target, "spec": pod}]}})
-    jobs = [{"name": job, "template": {"spec": {"template": {"spec": pod}}}}]
+        entries = [{"targetJobs": [{"name": job}], "spec": pod} for job, pod in pods.items()]
+        return to_yaml({"spec": {"podTemplateOverrides": entries}})
+    jobs = [{"name": job, "template": {"spec": {"template": {"spec": pod}}}} for job, pod in pods.items()]
     entry = {
         "manager": _manager(spec.get("runtimePatches") or ()),
         "trainingRuntimeSpec": {"template": {"spec": {"replicatedJobs": jobs}}},

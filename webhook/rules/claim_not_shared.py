@@ -27,7 +27,7 @@ from webhook.model.rule import Rule
 from webhook.model.sign import ODD_CLAIMS
 from webhook.model.size import format_bytes
 from webhook.model.subject import Subject
-from webhook.storage import Use, claim_instead, new_claim, volume_uses
+from webhook.storage import Use, claim_instead, named_claim, new_claim, volume_uses
 
 _HOSTNAME = "kubernetes.io/hostname"
 
@@ -94,26 +94,25 @@ def _only_host(term: Raw) -> str | None:
 
 
 def _fix(subject: Subject, use: Use) -> str:
-    if not isinstance(use.claim, Claim) and use.checkpoint is not None:
-        return claim_instead(subject, use.checkpoint)
     claim = use.claim
+    own = use.origin().object == subject.label
+    if not isinstance(claim, Claim) and use.checkpoint is not None and (own or not subject.is_trainjob):
+        return claim_instead(subject, use.checkpoint)
     if not isinstance(claim, Claim):
-        text = _shared(subject, use.name, "<size>")
-        return f"{text}\n# then persistentVolumeClaim: {{claimName: {use.name}-shared}} in this volume"
+        return _shared(subject, use, use.name, "<size>")
     size = format_bytes(claim.request) if claim.request else "<size>"
     if use.template:
         return f'accessModes: ["ReadWriteMany"]\n# in the volumeClaimPolicies template "{use.name}"'
-    text = _shared(subject, claim.name, size)
-    return (
-        f"{text}\n# then claimName: {claim.name}-shared in this volume, since a claim keeps its modes; "
-        "or train with one pod: spec.trainer.numNodes: 1"
-    )
+    text = _shared(subject, use, claim.name, size)
+    return f"{text}\n# a claim keeps its modes; or train with one pod: spec.trainer.numNodes: 1"
 
 
-def _shared(subject: Subject, name: str, size: str) -> str:
-    """A claim to create: neither the class of the old one nor the default is known to serve many nodes."""
-    text = new_claim(subject.namespace, f"{name}-shared", ["ReadWriteMany"], size, {"storageClassName": "<class>"})
-    return f"{text}\n# <class>: one that serves ReadWriteMany, see kubectl get storageclass"
+def _shared(subject: Subject, use: Use, name: str, size: str) -> str:
+    """A claim to create and to mount: neither the class of the old one nor the default is known to serve many nodes."""
+    new = f"{name}-shared"
+    text = new_claim(subject.namespace, new, ["ReadWriteMany"], size, {"storageClassName": "<class>"})
+    remark = "# <class>: one that serves ReadWriteMany, see kubectl get storageclass"
+    return f"{text}\n{remark}\n---\n{named_claim(subject, use, new)}"
 
 
 RULE = Rule(

@@ -80,13 +80,13 @@ def _static(subject: Subject, use: Use, claim: Claim, found: Gap | None) -> Iter
 def _finding(subject: Subject, use: Use, claim: Claim, problem: str, at_most: Severity | None) -> Finding:
     modes = list(claim.access_modes) or ["ReadWriteOnce"]
     size = format_bytes(claim.request) if claim.request else "<size>"
-    named = "<a class of: kubectl get storageclass>"
+    named, classes = "<class>", "# <class>: one of kubectl get storageclass"
     if use.template:
-        fix = f'storageClassName: {named}\n# in the volumeClaimPolicies template "{use.name}"'
+        fix = f'storageClassName: {named}\n{classes}\n# in the volumeClaimPolicies template "{use.name}"'
     else:
         text = new_claim(subject.namespace, claim.name, modes, size, {"storageClassName": named})
         again = f"kubectl delete pvc {claim.name} -n {subject.namespace}"
-        fix = f"{text}\n# it holds no data yet, and a claim keeps its class: {again} first"
+        fix = f"{text}\n{classes}\n# it holds no data yet, and a claim keeps its class: {again} first"
     return Finding(
         at=use.origin(),
         problem=problem,

@@ -25,7 +25,7 @@ from webhook.model.rule import Rule
 from webhook.model.sign import ODD_CLAIMS
 from webhook.model.size import format_bytes
 from webhook.model.subject import Subject
-from webhook.storage import claim_uses, modes_needed, new_claim
+from webhook.storage import claim_uses, modes_needed, named_claim, new_claim
 
 _BLOCK: Final = "Block"
 
@@ -44,7 +44,7 @@ def check(subject: Subject) -> Iterator[Finding]:
             yield Finding(
                 at=use.origin(),
                 problem=f'claim "{claim.name}" {state}',
-                fix=f"{create}\n# then claimName: {claim.name}-new in this volume",
+                fix=f"{create}\n---\n{named_claim(subject, use, f'{claim.name}-new')}",
                 at_most=use.at_most,
                 job=use.job,
                 container=use.container,

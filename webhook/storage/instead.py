@@ -9,12 +9,13 @@ from typing import Any
 from webhook.model.cluster import Claim, Gap
 from webhook.model.names import CLAIM as CLAIM_ANNOTATION
 from webhook.model.names import DEFAULT_CLAIM
-from webhook.model.override import override_yaml
+from webhook.model.override import override_yaml, overrides_yaml
 from webhook.model.paste import to_yaml
 from webhook.model.pod import EMPTY, Checkpoint, EffectiveJob, Raw
 from webhook.model.subject import Subject
 from webhook.storage.claims import MANY, judge_claim
 from webhook.storage.sources import CLAIM
+from webhook.storage.uses import Use
 
 _SIZE = "100Gi"
 _CLASS = "<class>"
@@ -30,8 +31,9 @@ def modes_needed(subject: Subject) -> str:
 def claim_instead(subject: Subject, checkpoint: Checkpoint) -> str:
     """YAML that puts a claim under the directory, for the place where the user has to write it.
 
-    A volume of the reviewed object itself is written anew. One of the runtime is left alone where a TrainJob is
-    reviewed, since a merge would give it two sources: a volume of another name takes over its mount.
+    A volume of the reviewed object itself is written anew. A claim of the runtime is exchanged by a merge, since it
+    would else stay in the pod and hold it to its node. Any other volume of the runtime is left alone where a
+    TrainJob is reviewed, since a merge would give it two sources: a volume of another name takes over its mount.
     """
     mode = modes_needed(subject)
     mounted = str((checkpoint.mount or EMPTY).get("name") or "")
@@ -46,7 +48,10 @@ def claim_instead(subject: Subject, checkpoint: Checkpoint) -> str:
     claim = known or _new_name(subject)
     source = {CLAIM: {"claimName": claim}}
     text = ""
-    if subject.is_trainjob and not _is_own(subject, checkpoint):
+    if subject.is_trainjob and _is_claim_of_runtime(subject, checkpoint):
+        volumes = [{"name": mounted, **source}]
+        text = override_yaml(subject.release, subject.spec, checkpoint.job.name, {"volumes": volumes})
+    elif subject.is_trainjob and not _is_own(subject, checkpoint):
         name = free_name(checkpoint.job)
         like = beside.mount if beside is not None and checkpoint.mount is None else None
         text = override_at(subject, checkpoint, name, [{"name": name, **source}], like)
@@ -92,6 +97,27 @@ def override_at(
     pod: dict[str, Any] = {"volumes": list(volumes)} if volumes else {}
     pod[_list_of(checkpoint)] = [{"name": checkpoint.container_name, "volumeMounts": [over]}]
     return override_yaml(subject.release, subject.spec, checkpoint.job.name, pod)
+
+
+def named_claim(subject: Subject, use: Use, claim: str) -> str:
+    """YAML that puts another claim into the volumes of ``use``, for the place where the user has to write it.
+
+    A claim of the runtime is exchanged by an override of the same name: only ``claimName`` differs, and is merged. An
+    inline volume of the runtime would keep its source, so the runtime has to change.
+    """
+    source = {CLAIM: {"claimName": claim}}
+    if not subject.is_trainjob or use.origin().object == subject.label:
+        kept = (
+            {CLAIM: {"readOnly": True, **source[CLAIM]}} if (use.volume.get(CLAIM) or EMPTY).get("readOnly") else source
+        )
+        return to_yaml({"volumes": [{"name": use.name, **kept}]})
+    if any(volume.get(CLAIM) is None for _, volume in use.volumes):
+        volumes = to_yaml({"volumes": [{"name": use.name, **source}]})
+        return f"{volumes}\n# in {use.origin().object}: no override takes a volume away"
+    pods: dict[str, dict[str, Any]] = {}
+    for job, volume in use.volumes:
+        pods.setdefault(job.name, {"volumes": []})["volumes"].append({"name": volume.get("name"), **source})
+    return overrides_yaml(subject.release, subject.spec, pods)
 
 
 def free_name(job: EffectiveJob) -> str:
@@ -149,6 +175,14 @@ def _would_do(claim: Claim, mode: str, subject: Subject) -> bool:
     if not {mode, MANY} & set(claim.access_modes):
         return False
     return judge_claim(claim, subject.cluster, subject.policy).kind.value in ("one-node", "many-nodes", "unknown")
+
+
+def _is_claim_of_runtime(subject: Subject, checkpoint: Checkpoint) -> bool:
+    """Whether an override of ``claimName`` is enough; what is read-only stays so in a merge."""
+    held = (checkpoint.volume or EMPTY).get(CLAIM)
+    if held is None or held.get("readOnly") or (checkpoint.mount or EMPTY).get("readOnly"):
+        return False
+    return not _is_own(subject, checkpoint)
 
 
 def _is_own(subject: Subject, checkpoint: Checkpoint) -> bool:

@@ -144,7 +144,7 @@ def _refused_name(job: EffectiveJob, kind: str, name: str, twice: bool) -> Refus
         f'job "{job.name}" has two containers named "{name}"'
         if twice
         else f'container name "{name}" of job "{job.name}" is no DNS label',
-        f"{kind}:\n- name: <another name: at most 63 of a-z, 0-9 and ->",
+        f"{kind}:\n- name: <another name>  # at most 63 of a-z, 0-9 and -",
         job=job.name,
         container=name,
         subject="name twice" if twice else "name",

@@ -54,7 +54,7 @@ def refused_jobset(effective: EffectiveSet) -> Iterator[Refusal]:
     if coordinator := spec.get("coordinator"):
         name = coordinator.get("replicatedJob") or ""
         if name not in names:
-            yield _jobset(effective, "coordinator", *_unknown_job("coordinator", name, names))
+            yield _jobset(effective, "coordinator", *_unknown_job("coordinator", name, names, "replicatedJob: {}"))
     manager = spec.get("managedBy")
     if manager is not None and (len(manager) > _LONGEST or not is_domain_prefixed(manager)):
         yield _jobset(
@@ -114,10 +114,10 @@ def _jobset(effective: EffectiveSet, field: str, problem: str, fix: str, unsure:
     return Refusal(JOBSET, at, problem, fix, subject=field, unsure=unsure)
 
 
-def _unknown_job(where: str, name: str, names: set[str]) -> tuple[str, str]:
+def _unknown_job(where: str, name: str, names: set[str], fix: str = "targetReplicatedJobs:\n- {}") -> tuple[str, str]:
     known = nearest(name, names)
     there = ", ".join(f'"{other}"' for other in known[:5])
-    return f'{where} names job "{name}", and the runtime has {there}', f"- {known[0] if known else 'node'}"
+    return f'{where} names job "{name}", and the runtime has {there}', fix.format(known[0] if known else "node")
 
 
 def refused_names(effective: EffectiveSet) -> Iterator[Refusal]:
