@@ -206,6 +206,17 @@ def test_folders_are_read_to_their_depth(tmp_path: Path) -> None:
     assert "no object" in load_files([str(tmp_path / "empty")]).notices[0].message
 
 
+def test_what_kustomize_has_to_build_first_is_said(tmp_path: Path) -> None:
+    (tmp_path / "base").mkdir()
+    (tmp_path / "other").mkdir()
+    (tmp_path / "base" / "kustomization.yaml").write_text("resources: [claim.yaml]\n")
+    (tmp_path / "base" / "claim.yaml").write_text(CLAIM.format(name="a"))
+    (tmp_path / "other" / "kustomization.yaml").write_text("resources: [deployment.yaml]\n")
+    (notice,) = load_files([str(tmp_path)]).notices
+    assert notice.file == str(tmp_path / "base" / "kustomization.yaml")
+    assert f"kubectl kustomize {tmp_path / 'base'}" in notice.message
+
+
 def test_what_cannot_be_opened_is_an_error_and_the_rest_is_read(tmp_path: Path) -> None:
     good = tmp_path / "a.yaml"
     good.write_text(CLAIM.format(name="a"))

@@ -27,6 +27,7 @@ Raw = Mapping[str, Any]
 MAX_FILE: Final = 32 * 1024 * 1024
 """Bytes of one file. An object of the API is at most some 3 MiB; parsing this much takes about half a minute."""
 SUFFIXES: Final = (".yaml", ".yml", ".json")
+_KUSTOMIZATION: Final = "kustomization.yaml"
 
 _API_VERSIONS: Final[dict[str, tuple[str, ...]]] = {
     **dict.fromkeys(KINDS, (API_VERSION,)),
@@ -148,8 +149,14 @@ def load_files(paths: Iterable[str], stdin: BinaryIO | None = None, seen: set[st
             continue
         if os.path.isdir(path):  # noqa: PTH112 - pathlib alone would be a tenth of the start-up time
             before = len(loaded.documents), len(loaded.errors)
-            for file in _walk(path, loaded):
+            kustomized: list[str] = []
+            for file in _walk(path, loaded, kustomized):
                 _read_file(file, loaded, seen, False)
+            for where in kustomized:
+                below = os.path.join(where, "")  # noqa: PTH118
+                if any(document.file.startswith(below) for document in loaded.documents[before[0] :]):
+                    words = f"its patches are not applied here: kubectl kustomize {where} | ckptguard review -"
+                    loaded.notices.append(Notice(f"{below}{_KUSTOMIZATION}", words))
             if before == (len(loaded.documents), len(loaded.errors)):
                 loaded.notices.append(Notice(path, "no object that is read here stands in the files of this folder"))
         else:
@@ -175,14 +182,19 @@ def give_way(first: Loaded, second: Loaded) -> None:
     second.documents = [document for document in second.documents if document.key not in known]
 
 
-def _walk(folder: str, loaded: Loaded) -> Iterator[str]:
-    """Files of a folder in a fixed order. Links to folders are not followed: they may lead around in circles."""
+def _walk(folder: str, loaded: Loaded, kustomized: list[str]) -> Iterator[str]:
+    """Files of a folder in a fixed order. Links to folders are not followed: they may lead around in circles.
+
+    ``kustomized`` gets the folders that are for kustomize to build.
+    """
 
     def unreadable(error: OSError) -> None:
         loaded.errors.append(FileError(str(error.filename or folder), None, None, _reason(error)))
 
     for where, folders, files in os.walk(folder, onerror=unreadable):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
+        if _KUSTOMIZATION in files:
+            kustomized.append(where)
         for name in sorted(files):
             if not name.startswith(".") and name.lower().endswith(SUFFIXES):
                 yield os.path.join(where, name)  # noqa: PTH118 - keeps the path as the user began it

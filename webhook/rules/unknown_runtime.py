@@ -32,7 +32,7 @@ def check(subject: Subject) -> Iterator[Finding]:
     here = f' in namespace "{subject.namespace}"' if kind == "TrainingRuntime" else ""
     if subject.runtime is Gap.UNKNOWN:
         problem = f'{kind} "{name}"{here} is not known: {subject.cluster.why_unknown(kind)}'
-        fix = f"ckptguard review <this file> --state <the file or folder that has {kind} {name}>"
+        fix = f"ckptguard review <this file> --live  # or --state <the file or folder that has {kind} {name}>"
     else:
         problem = f'{kind} "{name}" does not exist{here}'
         other = "TrainingRuntime" if kind == "ClusterTrainingRuntime" else "ClusterTrainingRuntime"
