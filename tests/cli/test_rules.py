@@ -44,6 +44,7 @@ def test_every_page_is_whole(entry: Entry, capsys: pytest.CaptureFixture[str]) -
         ("ephemeral-checkpint", "ephemeral-checkpoint"),
         ("EPHEMERAL_CHECKPOINT", "ephemeral-checkpoint"),
         ("claim-shared", "claim-not-shared"),
+        ("emptydir", "ephemeral-checkpoint"),
     ],
 )
 def test_unknown_rule_names_the_nearest(wrong: str, right: str, capsys: pytest.CaptureFixture[str]) -> None:

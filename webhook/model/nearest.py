@@ -8,10 +8,11 @@ from collections.abc import Iterable
 def nearest(name: str, known: Iterable[str]) -> list[str]:
     """The known names, the most similar first (by edit distance, then by spelling)."""
     short = name[:64]
-    return sorted(set(known), key=lambda other: (_distance(short, other[:64]), other))
+    return sorted(set(known), key=lambda other: (distance(short, other[:64]), other))
 
 
-def _distance(one: str, two: str) -> int:
+def distance(one: str, two: str) -> int:
+    """Letters to insert, to leave out or to exchange."""
     row = list(range(len(two) + 1))
     for at, letter in enumerate(one, 1):
         before, row[0] = row[0], at

@@ -16,7 +16,7 @@ from importlib import import_module
 from msgspec import Struct
 
 from webhook.model.finding import Severity
-from webhook.model.nearest import nearest
+from webhook.model.nearest import distance, nearest
 
 BEGIN = "<!-- rules: written by python -m webhook.reports.catalogue -->"
 END = "<!-- end of rules -->"
@@ -120,11 +120,19 @@ def find(rule: str, among: Sequence[Entry]) -> Entry | None:
 
 
 def close_to(rule: str, among: Sequence[Entry]) -> list[str]:
-    """Up to three ids that were probably meant: those that share a word with it, else the one with the fewest edits."""
+    """Up to three ids that were probably meant.
+
+    Those that share a word with it; else those whose page says it ("emptydir"); else the one with the fewest edits.
+    """
     wanted = rule.strip().lower().replace("_", "-")[:64]
     ordered = nearest(wanted, (entry.id for entry in among))
     words = {word for word in wanted.split("-") if len(word) > 2}
-    return list(dict.fromkeys((ordered[0], *(known for known in ordered if words & set(known.split("-"))))))[:3]
+    alike = [known for known in ordered if words & set(known.split("-"))]
+    if not alike and len(wanted) > 3 and distance(wanted, ordered[0]) * 2 > len(wanted):
+        speak = [entry.id for entry in among if wanted in "\n".join(page(entry)).lower()]
+        if speak:
+            return speak[:3]
+    return list(dict.fromkeys((ordered[0], *alike)))[:3]
 
 
 def table(among: Sequence[Entry]) -> list[str]:

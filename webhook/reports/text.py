@@ -102,7 +102,7 @@ def _finding(
         f"{_paint(f'({word}{written})', _DIM, colour)}"
     )
     if at.object != result.label or finding.severity is Severity.AUDIT:
-        key = (finding.rule, finding.why, finding.fix)
+        key: tuple[str, ...] = (finding.rule, finding.why, finding.fix)
         if finding.severity is not Severity.AUDIT:
             key += (at.object, at.field)
         if key in told:
