@@ -100,3 +100,36 @@ def test_through_functions() -> None:
     (python,) = script.pythons
     (binding,) = python.source.bindings[(0, "wanted")]
     assert python.value(binding.value, binding.around) == 7
+
+
+def test_self_is_not_what_was_parsed() -> None:
+    text = f"{TOP}{PARSED}class Run:\n    def __init__(self, out):\n        self.out = out\nwanted = args.out\n"
+    assert value(text, "--out", "/a") == "/a"
+
+
+PARSER = """
+from transformers import HfArgumentParser, TrainingArguments
+parser = HfArgumentParser((ModelArguments, TrainingArguments))
+model_args, training_args = parser.parse_args_into_dataclasses()
+"""
+
+
+@pytest.mark.parametrize("flag", ["--output_dir", "--output-dir"])
+def test_a_field_of_hf_argument_parser_is_what_its_flag_gives(flag: str) -> None:
+    assert value(f"{PARSER}wanted = training_args.output_dir\n", flag, "/a/b") == "/a/b"
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ("", ()),
+        ("", ("run.json",)),
+        ("", ("--output_dir", "/a", "--config", "run.yaml")),
+        ("training_args.output_dir = '/b'\n", ("--output_dir", "/a")),
+        ("training_args = other()\n", ("--output_dir", "/a")),
+        ("", ("--output_dir", "--do_train")),
+    ],
+)
+def test_a_field_of_hf_argument_parser_is_not_told(more: str, words: tuple[str, ...]) -> None:
+    found = value(f"{PARSER}{more}wanted = training_args.output_dir\n", *words)
+    assert isinstance(found, Unknown) or (more and found == "/b")

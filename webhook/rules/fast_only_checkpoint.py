@@ -14,24 +14,40 @@ Good:
           torch.save(state, f"{os.environ['CKPT_DIR']}/step_{step}.pt")
 Reads: where the program and its framework save, and `CKPT_FAST_DIR`.
 Silent when: there is no fast tier; a save goes elsewhere, or may go where nobody sees it; a part of the program is
-    unseen; files are copied or moved.
+    unseen; files are copied, moved or uploaded, or another program is started that may do so.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 from webhook.frameworks import find_uses
 from webhook.model.finding import Finding, Severity
 from webhook.model.rule import Rule
 from webhook.model.script import Place, Remark
 from webhook.model.subject import Subject
-from webhook.script import Script, Text, Value, program_findings
+from webhook.script import Call, Python, Script, Text, Value, program_findings
 from webhook.script.names import saves
 
 ID = "fast-only-checkpoint"
-_MOVES = ("copy", "copy2", "copyfile", "copytree", "move", "rename", "replace", "link", "symlink", "upload_file", "put")
-_MOVING_COMMANDS = frozenset(("cp", "mv", "rsync", "ln", "rclone", "aws", "gsutil", "tar"))
+_COPIES: Final = ("copy", "copy2", "copyfile", "copytree", "move", "put", "rsync", "sync")
+_RENAMES: Final = ("rename", "renames", "replace", "link", "symlink", "symlink_to")
+_STARTS: Final = (
+    "os.system",
+    "os.popen",
+    "os.execvp",
+    "os.spawnvp",
+    "subprocess.run",
+    "subprocess.Popen",
+    "subprocess.call",
+    "subprocess.check_call",
+    "subprocess.check_output",
+    "subprocess.getoutput",
+)
+_SENT: Final = ("upload", "push_to", "log_artifact", "log_model", "log_checkpoint", "save_to_hub", "sync_", "backup")
+"""Parts of a name that sends files away."""
+_MOVING_COMMANDS: Final = frozenset(("cp", "mv", "rsync", "ln", "rclone", "aws", "gsutil", "tar", "scp", "azcopy"))
 
 
 def look(script: Script) -> Iterator[Remark]:
@@ -40,7 +56,7 @@ def look(script: Script) -> Iterator[Remark]:
         return
     first: tuple[Place, str] | None = None
     for place, written, value in _destinations(script):
-        if not _is_under(value, fast):
+        if not _is_under(script.placed(value), fast):
             return
         first = first or (place, written)
     if first is None:
@@ -72,10 +88,28 @@ def _is_under(value: Value, directories: tuple[str, ...]) -> bool:
 
 
 def _copies(script: Script) -> bool:
+    """Whether anything may take files out of the fast tier; a new name within it takes none."""
     for python in script.pythons:
-        if any(True for _ in python.named(*_MOVES)):
+        if any(True for _ in python.calls(*_STARTS)):
+            return True
+        if any(_leads_out(script, python, call) for call in python.named(*_COPIES, *_RENAMES)):
+            return True
+        names = (
+            *python.source.by_attr,
+            *(keyword.arg or "" for call in python.source.calls for keyword in call.node.keywords),
+        )
+        if any(word in name for name in names for word in _SENT):
             return True
     return any(command.name in _MOVING_COMMANDS for command in script.commands())
+
+
+def _leads_out(script: Script, python: Python, call: Call) -> bool:
+    """Whether a copy or a new name lies elsewhere, or may; ``x.copy()`` and a text's ``replace`` are none of files."""
+    given = call.node.args
+    if (call.attr == "copy" and not given) or (call.attr == "replace" and len(given) > 1 and call.name != "os.replace"):
+        return False
+    target = python.value(given[min(1, len(given) - 1)], call.around) if given else None
+    return target is None or not _is_under(script.placed(target), script.launch.fast)
 
 
 def check(subject: Subject) -> Iterator[Finding]:

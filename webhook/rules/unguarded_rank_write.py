@@ -13,7 +13,7 @@ Good:
           torch.save(state, f"{out}/step_{step:08d}.pt")
 Reads: torch.save and its kin in the training loop, the conditions around them, how many processes there are.
 Silent when: one process trains, or it is not known how many; a condition names a rank, or may; the file's name holds
-the rank; the framework sees to it.
+the rank; a local rank guards what lies in the fast tier, which is each pod's own; the framework sees to it.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from webhook.model.subject import Subject
 from webhook.script import Python, Script, program_findings
 from webhook.script.flow import in_loop
 from webhook.script.names import Save, saves
+from webhook.script.program import lies_in
 from webhook.script.ranks import guard_of, processes_of
 from webhook.script.values import kinds, said
 
@@ -51,7 +52,8 @@ def look(script: Script) -> Iterator[Remark]:
         if count not in ("pod", "pods"):
             continue
         guard = guard_of(python, save.call)
-        if guard == "none" or (guard == "local" and count == "pods"):
+        own = any(lies_in(script.placed(save.value), fast) for fast in script.launch.fast)
+        if guard == "none" or (guard == "local" and count == "pods" and not own):
             yield _remark(script, save, guard == "local")
             return
 

@@ -1,4 +1,7 @@
-"""``args.NAME`` of ``argparse``: what the command line gives, else the default that the program states."""
+"""``args.NAME`` of ``argparse``: what the command line gives, else the default that the program states.
+
+And ``training_args.NAME`` of Hugging Face's ``HfArgumentParser``, as far as the command line gives it.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,9 @@ def argument_of(python: Python, node: ast.Attribute, around: Around | None, dept
     """
     table = _arguments(python)
     made = table.get(node.attr) if table else None
-    if made is None or not _is_parsed(python, node.value, around):
+    if made is None:
+        return _field_of(python, node, around)
+    if not _is_parsed(python, node.value, around):
         return UNKNOWN
     words = python.arguments
     if words is None or not all(isinstance(word, str) for word in words):
@@ -37,6 +42,30 @@ def argument_of(python: Python, node: ast.Attribute, around: Around | None, dept
         required = python.argument(made, "required", default=False)
         return _default(python, made, depth, None) if required is False else UNKNOWN
     return _as_type(python, made, given)
+
+
+_DATACLASSES: Final = ("parse_args_into_dataclasses", "parse_json_file", "parse_yaml_file", "parse_dict")
+"""Methods of ``HfArgumentParser`` that give a tuple of objects (transformers 5.24.0, hf_argparser.py)."""
+
+
+def _field_of(python: Python, node: ast.Attribute, around: Around | None) -> Value:
+    """A text that a flag gives to a field of one of ``HfArgumentParser``'s objects.
+
+    What is not given has a default that is not seen. A word that names a file may be a whole configuration.
+    """
+    words = python.arguments
+    if _DATACLASSES[0] not in python.source.by_attr or not isinstance(node.value, ast.Name) or words is None:
+        return UNKNOWN
+    if any(not isinstance(word, str) or word.endswith((".json", ".yaml", ".yml")) for word in words):
+        return UNKNOWN
+    bound = python.bindings(node.value, around)
+    lines = {call.line for call in python.methods(*_DATACLASSES)}
+    if not bound or any(one.how != "unpacked" or one.line not in lines for one in bound):
+        return UNKNOWN
+    given = _given(words, (f"--{node.attr}", f"--{node.attr.replace('_', '-')}"), True)
+    if not given or given.startswith("--") or node.attr in _filled(python):
+        return UNKNOWN
+    return given if "/" in given else UNKNOWN
 
 
 def flags_of(call: Call) -> tuple[str, ...]:
@@ -76,6 +105,16 @@ def filled_by_itself(python: Python) -> frozenset[str]:
     return memo
 
 
+def _filled(python: Python) -> set[str]:
+    """Names of attributes that the program gives to anything but ``self``, which is not what was parsed."""
+    return {name.rpartition(".")[2] for (_, name) in python.source.bindings if _is_elsewhere(name)}
+
+
+def _is_elsewhere(name: str) -> bool:
+    root, _, rest = name.partition(".")
+    return bool(rest) and (root != "self" or "." in rest)
+
+
 def _arguments(python: Python) -> dict[str, Call]:
     memo = python.memo.get("arguments")
     if memo is None:
@@ -86,7 +125,7 @@ def _arguments(python: Python) -> dict[str, Call]:
             if name is not None:
                 twice.update((name,) if name in memo else ())
                 memo[name] = call
-        own = filled_by_itself(python) | twice
+        own = _filled(python) | twice
         memo = {name: call for name, call in memo.items() if name not in own}
         # Whatever is taken out of a file or a dictionary may be any of them.
         if any(True for _ in python.named("setattr", "Namespace", "set_defaults")) or _is_updated(python):

@@ -12,7 +12,7 @@ from webhook.script.config import Config, read_config
 from webhook.script.python import Python
 from webhook.script.shell import Command, Held, NotRead, Shell, plain_text, read_shell
 from webhook.script.sources import dedented, python_source
-from webhook.script.values import UNKNOWN, Text, Unknown, Value, head, is_known
+from webhook.script.values import UNKNOWN, Text, Unknown, Value, head, is_known, join_path
 from webhook.script.words import INITS, LONGEST, SHELLS, TOOLS, WRAPPERS
 
 _NESTED: Final = 3
@@ -120,6 +120,27 @@ class Script(Struct):
             if config.file.rpartition("/")[2] == last:
                 return config
         return None
+
+    def placed(self, path: Value) -> Value:
+        """A path that is relative to where the programs run, from the root, where one ``cd`` to a known place says so.
+
+        Elsewhere the path as it is.
+        """
+        beginning = head(path)
+        if not beginning or beginning.startswith(("/", "~")) or "://" in beginning:
+            return path
+        moves = [command for command in self.commands() if command.name in ("cd", "pushd", "popd", "chroot")]
+        if len(moves) != 1 or len(moves[0].words) != 2 or moves[0].name != "cd":
+            return path
+        certain = all(around.kind == "&&" for around in moves[0].around)
+        target = moves[0].words[1]
+        if not certain or not head(target).startswith("/") or self._turns():
+            return path
+        return join_path((target, path))
+
+    def _turns(self) -> bool:
+        """Whether a program runs elsewhere than in the shell's folder."""
+        return any("chdir" in python.source.by_attr for python in self.pythons)
 
     def on_volume(self, path: Value) -> bool:
         """Whether a path lies in a declared directory or on a mounted volume."""

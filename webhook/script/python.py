@@ -898,7 +898,8 @@ class Python:
             value = self._bound(found, node, depth)
             if not isinstance(value, Unknown) or value.kind:
                 return value
-        if "add_argument" in self.source.by_attr and depth < _FOLLOWED:
+        called = self.source.by_attr
+        if ("add_argument" in called or "parse_args_into_dataclasses" in called) and depth < _FOLLOWED:
             from webhook.script.arguments import argument_of
 
             value = argument_of(self, node, around, depth + 1)
