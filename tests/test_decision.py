@@ -180,3 +180,20 @@ def test_deleting_object_is_allowed() -> None:
         review_object(Request("UPDATE", "TrainJob", "team-a", "run", going, JOB), view(BAD), Policy()).verdict
         == "allow"
     )
+
+
+@pytest.mark.parametrize("setting", ["deny", "warn", "audit", "off"])
+def test_policy_weighs_what_no_rule_yields(setting: str) -> None:
+    broken = {**JOB, "spec": {"runtimeRef": "torch"}}
+    tiered = {**JOB, "metadata": {**JOB["metadata"], "annotations": {"checkpoint-guard.io/layout": "flat"}}}
+    weighed = {"deny": ["warn"], "warn": ["warn"], "audit": ["audit"], "off": []}[setting]
+    bare = GOOD.replace("volumeMounts: [{name: ckpt, mountPath: /ckpt}]", "workingDir: /app")
+    for rule, obj in (("malformed-object", broken), ("undeclared-checkpoint", tiered)):
+        request = Request("CREATE", "TrainJob", "team-a", "run", obj)
+        rules: Any = {rule: setting}
+        told = default_object(request, view(bare, CLAIM), Policy(rules=rules))
+        assert [(f.rule, f.severity.value) for f in told.findings] == [(rule, severity) for severity in weighed]
+    request = Request("CREATE", "TrainJob", "team-a", "run", broken)
+    decision = review_object(request, view(bare), Policy(rules={"malformed-object": setting}))  # type: ignore[dict-item]
+    assert [f.severity.value for f in decision.findings] == weighed
+    assert decision.verdict == ("warn" if weighed == ["warn"] else "allow")

@@ -194,9 +194,12 @@ def build_policy(settings: Settings) -> Policy:
     from webhook.cluster.policy_file import PolicyError, load_policy
 
     try:
-        return load_policy(str(settings.policy))
+        policy = load_policy(str(settings.policy))
     except PolicyError as error:
         raise SettingsError(str(error)) from None
+    for field in policy.unread():
+        _log.warning("%s: %s: this release does not read it", settings.policy, field)
+    return policy
 
 
 def build_cluster(settings: Settings, policy: Policy, metrics: Metrics) -> Cluster:

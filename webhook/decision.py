@@ -15,7 +15,7 @@ from webhook.defaults import default
 from webhook.effective import Built, build, infer, judge_checkpoints, launches_of
 from webhook.effective.checkpoint import Classify
 from webhook.model.cluster import ClusterView, Gap, Runtime
-from webhook.model.finding import Finding, Judged, Origin, Severity
+from webhook.model.finding import Finding, Judged, Origin, Severity, as_set
 from webhook.model.names import KINDS, MODE, MULTIKUEUE, REQUIRE
 from webhook.model.pod import Checkpoint, EffectiveJob, EffectiveSet, Raw, Storage
 from webhook.model.policy import Policy
@@ -64,13 +64,13 @@ def default_object(request: Request, cluster: ClusterView, policy: Policy, relea
     if put_back_only and request.operation == "CREATE":
         return Defaulted((), request.object, mode=mode)
     if (fault := _malformed(request)) is not None:
-        return Defaulted((), request.object, (_in_mode(fault, mode),), mode)
+        return Defaulted((), request.object, _in_mode(fault, mode, policy), mode)
     try:
         done = default(request, cluster, policy, _release(request, cluster, release), put_back_only)
     except Exception as error:
-        fault = _in_mode(_broken(request, "defaults", error), mode)
-        return Defaulted((), request.object, (fault,), mode, broken=("defaults",))
-    findings = tuple(_in_mode(finding, mode) for finding in done.findings)
+        faults = _in_mode(_broken(request, "defaults", error), mode, policy)
+        return Defaulted((), request.object, faults, mode, broken=("defaults",))
+    findings = tuple([weighed for finding in done.findings for weighed in _in_mode(finding, mode, policy)])
     return Defaulted(done.patch, done.object, findings, mode, done.applied, done.broken)
 
 
@@ -86,9 +86,9 @@ def review_object(request: Request, cluster: ClusterView, policy: Policy, releas
     if isinstance(metadata, Mapping) and metadata.get("deletionTimestamp"):
         return Decision("allow", mode=mode, policy_hash=policy.hash)
     if (fault := _malformed(request)) is not None:
-        fault = _in_mode(fault, mode)
-        verdict: Literal["allow", "warn"] = "warn" if fault.severity is Severity.WARN else "allow"
-        return Decision(verdict, (fault,), mode=mode, policy_hash=policy.hash)
+        faults = _in_mode(fault, mode, policy)
+        verdict: Literal["allow", "warn"] = "warn" if faults and faults[0].severity is Severity.WARN else "allow"
+        return Decision(verdict, faults, mode=mode, policy_hash=policy.hash)
     served = _release(request, cluster, release)
     broken: list[str] = []
     judged: list[tuple[int, int, Judged]] = []
@@ -98,7 +98,7 @@ def review_object(request: Request, cluster: ClusterView, policy: Policy, releas
         subject = build_subject(request, cluster, policy, served)
     except Exception as error:
         broken.append("effective")
-        judged.append((1, -1, _in_mode(_broken(request, "effective", error), mode)))
+        judged.extend(_failed(request, "effective", error, -1, mode, policy))
     if subject is not None:
         try:
             subject = _with_strays(subject)
@@ -107,7 +107,7 @@ def review_object(request: Request, cluster: ClusterView, policy: Policy, releas
         except Exception as error:
             asked = _asked(subject.is_trainjob, ~0, _NONE, _NONE)
             broken.append("script")
-            judged.append((1, -1, _in_mode(_broken(request, "script", error), mode)))
+            judged.extend(_failed(request, "script", error, -1, mode, policy))
         for entry in asked:
             try:
                 for finding in entry[2](subject):
@@ -119,7 +119,7 @@ def review_object(request: Request, cluster: ClusterView, policy: Policy, releas
             except Exception as error:
                 order, rule, _ = entry
                 broken.append(rule.id)
-                judged.append((1, order, _in_mode(_broken(request, rule.id, error), mode)))
+                judged.extend(_failed(request, rule.id, error, order, mode, policy))
         if not broken:
             _keep_silent(subject, asked, spoke)
     if len(judged) > 1:
@@ -379,11 +379,18 @@ def _lighter(one: Severity, other: Severity) -> Severity:
     return one if _WEIGHT[one] >= _WEIGHT[other] else other
 
 
-def _in_mode(finding: Judged, mode: str) -> Judged:
-    """A finding that no rule yields weighs what the mode lets it weigh."""
+def _in_mode(finding: Judged, mode: str, policy: Policy) -> tuple[Judged, ...]:
+    """A finding that no rule yields weighs what policy and mode let it weigh; nothing where policy turned it off."""
+    weighed = as_set(finding, policy.rules)
     if mode not in _PUT_BACK_ONLY:
-        return finding
-    return Judged(finding.rule, Severity.AUDIT, finding.at, finding.problem, finding.why, finding.fix)
+        return weighed
+    return tuple([replace(one, severity=Severity.AUDIT) for one in weighed])
+
+
+def _failed(
+    request: Request, what: str, error: Exception, order: int, mode: str, policy: Policy
+) -> list[tuple[int, int, Judged]]:
+    return [(_WEIGHT[one.severity], order, one) for one in _in_mode(_broken(request, what, error), mode, policy)]
 
 
 def _judge(rule: Rule, finding: Finding, severity: Severity) -> Judged:

@@ -8,6 +8,7 @@ import pytest
 
 from webhook.cluster.policy_file import PolicyError, load_policy, parse_policy
 from webhook.model.policy import Policy
+from webhook.reports.catalogue import entries
 
 HEAD = "apiVersion: checkpoint-guard.io/v1\nkind: Policy\n"
 RULES = ("short-grace", "missing-claim")
@@ -68,7 +69,11 @@ def test_the_hash_follows_what_is_said_and_not_how() -> None:
         ("checkpointSizes: [{size: 1Gi}]\n", 3, "checkpointSizes[0].upToParams", "absent"),
         ("checkpointSizes: [{size: big, upToParams: 7B}]\n", 3, "checkpointSizes[0].size", "write 80Gi"),
         ("modes: {default: on}\n", 3, "modes.default", 'write "on"'),
-        ("exceptions: []\n", 3, "exceptions", "this release does not read it"),
+        ("defaults: {path: /a/../b}\n", 3, "defaults.path", "no place for a volume"),
+        ("defaults: {path: /}\n", 3, "defaults.path", "no place for a volume"),
+        ("defaults: {claimName: Train_Ckpt}\n", 3, "defaults.claimName", "no name of a claim"),
+        ("exceptions: short-grace\n", 3, "exceptions", "a list belongs"),
+        ("namespaces: [team-a]\n", 3, "namespaces[0]", "a mapping belongs"),
         ("exempts: {}\n", 3, "exempts", 'the nearest is "exempt"'),
         ("hash: abc\n", 3, "hash", "unknown field"),
         ("a: [\n", 3, None, "not YAML"),
@@ -96,3 +101,30 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
         load_policy(str(tmp_path / "none.yaml"), RULES)
     (tmp_path / "p.yaml").write_text(HEAD)
     assert load_policy(str(tmp_path / "p.yaml"), RULES).limits == Policy().limits
+
+
+def test_the_whole_format_is_taken_and_what_is_not_read_yet_is_named() -> None:
+    found = policy(
+        """
+namespaces:
+  - selector: {matchLabels: {tier: prod}}
+    rules: {short-grace: deny}
+exceptions:
+  - {rules: [short-grace], match: {names: ["bench-*"]}, reason: scratch, owner: a@example.com, until: 2099-03-31}
+selfService: [short-grace]
+"""
+    )
+    assert found.unread() == ["namespaces", "exceptions", "selfService"]
+    assert policy("namespaces: []\nexceptions: []\nselfService: []\n") == policy("")
+    assert policy("").unread() == []
+
+
+def test_every_id_of_the_catalogue_can_be_set() -> None:
+    ids = [entry.id for entry in entries()]
+    text = HEAD + "rules:\n" + "".join(f"  {rule}: audit\n" for rule in ids)
+    assert list(parse_policy(text.encode(), "p.yaml").rules) == ids
+
+
+def test_the_namespace_of_the_system_stays_exempt() -> None:
+    assert policy("exempt: {namespaces: [a]}\n").exempt.namespaces == ("a", "kube-system")
+    assert policy("exempt: {namespaces: [kube-system, a]}\n").exempt.namespaces == ("kube-system", "a")

@@ -48,7 +48,7 @@ def review_files(arguments: argparse.Namespace) -> Review:
     inputs = Inputs(arguments.files, arguments.state, arguments.trainer, policy, arguments.live)
     nothing = inputs.nothing(arguments.files)
     faults.extend(inputs.faults if nothing is None else (nothing,))
-    notices: list[str] = []
+    notices = [f"{arguments.policy}: {field}: this release does not read it" for field in policy.unread()]
     old: dict[tuple[str, str, str], Document] = {}
     if arguments.old is not None:
         before = load_files([arguments.old])

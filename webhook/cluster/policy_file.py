@@ -9,6 +9,7 @@ import msgspec
 
 from webhook.cluster.files import FileError
 from webhook.cluster.yaml_text import Piece, TextError, decode, parse, places, split, steps_of
+from webhook.model.names import SYSTEM_NAMESPACE, WITHOUT_A_RULE
 from webhook.model.nearest import nearest
 from webhook.model.policy import Policy
 from webhook.model.size import parse_bytes, parse_count
@@ -20,8 +21,6 @@ _SHOWN: Final = {
     "object": "a mapping",
     "bool": "true or false",
 }
-_LATER: Final = ("namespaces", "exceptions", "selfService")
-"""Keys of the format that this release does not read."""
 _HASH_DIGITS: Final = 12
 
 
@@ -73,13 +72,21 @@ def parse_policy(data: bytes, file: str, rule_ids: Collection[str] | None = None
         faults = list(_values(policy, _rule_ids() if rule_ids is None else rule_ids))
     if policy is None or faults:
         raise PolicyError([_located(file, piece, field, message) for field, message in faults])
-    return _hashed(policy)
+    return _hashed(_with_system(policy))
+
+
+def _with_system(policy: Policy) -> Policy:
+    exempt = policy.exempt
+    if SYSTEM_NAMESPACE in exempt.namespaces:
+        return policy
+    exempt = msgspec.structs.replace(exempt, namespaces=(*exempt.namespaces, SYSTEM_NAMESPACE))
+    return msgspec.structs.replace(policy, exempt=exempt)
 
 
 def _rule_ids() -> list[str]:
     from webhook.rules import RULES
 
-    return [rule.id for rule in RULES]
+    return [*(rule.id for rule in RULES), *WITHOUT_A_RULE]
 
 
 def _hashed(policy: Policy) -> Policy:
@@ -107,9 +114,7 @@ def _unread(raw: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             )
     known = [field.encode_name for field in msgspec.structs.fields(Policy) if field.name != "hash"]
     for key in raw:
-        if key in _LATER:
-            yield key, "this release does not read it: take it out"
-        elif key not in known:
+        if key not in known:
             yield key, f"unknown field{_meant(key, known)}"
     yield from _booleans("", raw)
 
@@ -216,6 +221,10 @@ def _values(policy: Policy, rule_ids: Collection[str]) -> Iterator[tuple[str, st
         yield "limits.lostWork", f'"{limits.lost_work}" is no duration: write 90s, 30m or 2h'
     if not defaults.path.startswith("/"):
         yield "defaults.path", f'"{defaults.path}" does not begin with /'
+    elif not _is_mount_path(defaults.path):
+        yield "defaults.path", f'"{defaults.path}" is no place for a volume: write a path such as /mnt/ckpt'
+    if defaults.claim_name and not _is_object_name(defaults.claim_name):
+        yield "defaults.claimName", f'"{defaults.claim_name}" is no name of a claim: lower case, digits, - and .'
     for index, row in enumerate(policy.checkpoint_sizes):
         if _bytes(row.size) is None:
             yield f"checkpointSizes[{index}].size", f'"{row.size}" is no size: write 80Gi'
@@ -230,6 +239,21 @@ def _values(policy: Policy, rule_ids: Collection[str]) -> Iterator[tuple[str, st
         for name in names:
             if "*" in name.removeprefix("*.") or not name.removeprefix("*."):
                 yield f"storage.{table}[{name}]", f'"{name}" matches nothing: a name stands whole or as *.suffix'
+
+
+def _is_mount_path(path: str) -> bool:
+    """Whether the API server and the kubelet take it, and it is written in one way only."""
+    parts = path.strip("/").split("/")
+    whole = all(part not in ("", ".", "..") and part.isprintable() for part in parts)
+    return whole and len(path) <= 1024 and set(":<$").isdisjoint(path)
+
+
+def _is_object_name(name: str) -> bool:
+    """A DNS subdomain, as RFC 1123 has it."""
+    letters = set("abcdefghijklmnopqrstuvwxyz0123456789-.")
+    return (
+        len(name) <= 253 and set(name) <= letters and all(label.strip("-") == label != "" for label in name.split("."))
+    )
 
 
 def _bytes(text: str) -> int | None:

@@ -27,7 +27,7 @@ from webhook.effective import build, build_trainer_pods
 from webhook.model.cluster import ClusterView, Runtime
 from webhook.model.default import Context, Default
 from webhook.model.draft import Draft
-from webhook.model.finding import Judged, Origin, Severity
+from webhook.model.finding import Judged, Origin, Severity, as_set
 from webhook.model.injected import Added, AddedToJob, AddedToRuntime, read_added, read_added_to_runtime, record
 from webhook.model.names import MULTIKUEUE, RUNTIME_KINDS
 from webhook.model.pod import EffectiveJob, EffectiveSet, Raw, Storage
@@ -92,9 +92,8 @@ def default(
             # Without a record nothing could be put back, so nothing is added either.
             draft, applied, broken = Draft(request.object), [], [*broken, "record"]
             context.findings.append(_fault(request, "record", error))
-    return Defaulted(
-        tuple(draft.patch), draft.object, tuple(context.findings), applied=tuple(applied), broken=tuple(broken)
-    )
+    findings = tuple([told for finding in context.findings for told in as_set(finding, policy.rules)])
+    return Defaulted(tuple(draft.patch), draft.object, findings, applied=tuple(applied), broken=tuple(broken))
 
 
 def _defaults(request: Request, policy: Policy, put_back_only: bool) -> tuple[Default, ...]:

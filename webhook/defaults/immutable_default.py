@@ -32,10 +32,6 @@ def apply(draft: Draft, context: Context) -> bool:
     old, new = Draft(request.old).get(POLICY), draft.get(POLICY)
     if old is None or new is None or old.get("maxRestarts") != added.max_restarts or _filled(old) == _filled(new):
         return False
-    setting = context.policy.rules.get(RULE, "warn")
-    if setting == "off":
-        return False
-    severity = Severity.AUDIT if setting == "audit" else Severity.WARN
     label = f"{request.kind}/{request.name}"
     scope = f" -n {request.namespace}" if request.kind == "TrainingRuntime" and request.namespace else ""
     at = Origin(label, FIELD, "failurePolicy")
@@ -43,7 +39,7 @@ def apply(draft: Draft, context: Context) -> bool:
     context.findings.append(
         Judged(
             RULE,
-            severity,
+            Severity.WARN,
             at,
             f"immutable once filled in: delete and create the runtime to turn {_text(old)} into {_text(new)}",
             "the API server refuses the change: JobSet's failurePolicy is immutable once it is there",
@@ -54,16 +50,16 @@ def apply(draft: Draft, context: Context) -> bool:
     )
     # The CRD's refusal hides everything but warning lines, and those are short: each run has a line of its own.
     if not isinstance(runs, Gap):
-        context.findings.extend(_holder(severity, at, run) for run in runs[:NAMED])
+        context.findings.extend(_holder(at, run) for run in runs[:NAMED])
         if len(runs) > NAMED:
-            context.findings.append(_others(severity, at, request.kind, len(runs) - NAMED))
+            context.findings.append(_others(at, request.kind, len(runs) - NAMED))
     return False
 
 
-def _holder(severity: Severity, at: Origin, run: Run) -> Judged:
+def _holder(at: Origin, run: Run) -> Judged:
     return Judged(
         RULE,
-        severity,
+        Severity.WARN,
         at,
         f'TrainJob "{run.namespace}/{run.name}" holds the runtime: deletion waits for it',
         "a runtime stays, marked as deleted, until no TrainJob refers to it",
@@ -72,10 +68,10 @@ def _holder(severity: Severity, at: Origin, run: Run) -> Judged:
     )
 
 
-def _others(severity: Severity, at: Origin, kind: str, number: int) -> Judged:
+def _others(at: Origin, kind: str, number: int) -> Judged:
     return Judged(
         RULE,
-        severity,
+        Severity.WARN,
         at,
         f"{number} more TrainJob{'s hold' if number > 1 else ' holds'} the runtime",
         "a runtime stays, marked as deleted, until no TrainJob refers to it",

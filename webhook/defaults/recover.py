@@ -91,7 +91,7 @@ def _volumes_wanted(draft: Draft, added: Added) -> bool:
 
 def _warn(draft: Draft, context: Context) -> None:
     """2.0 and 2.1 refuse the volume in the UPDATE that resumes, and without it the JobSet stays suspended."""
-    if draft.get(SUSPEND) is True or context.policy.rules.get(RULE) in ("off", "audit"):
+    if draft.get(SUSPEND) is True:
         return
     request = context.request
     field = f"spec.{context.release.override_field}"

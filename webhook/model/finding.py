@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import Enum
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 
 class Severity(Enum):
@@ -70,3 +72,13 @@ class Judged(Struct, frozen=True):
     container: str = ""
     subject: str = ""
     private: str = ""
+
+
+def as_set(finding: Judged, rules: Mapping[str, str]) -> tuple[Judged, ...]:
+    """A finding that no rule yields, as policy's ``rules`` have its id: nothing where it is off, never a denial."""
+    setting = rules.get(finding.rule)
+    if setting is None:
+        return (finding,)
+    if setting == "off":
+        return ()
+    return (replace(finding, severity=Severity.AUDIT if setting == "audit" else Severity.WARN),)

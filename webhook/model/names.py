@@ -8,6 +8,10 @@ GROUP: Final = "trainer.kubeflow.org"
 API_VERSION: Final = "trainer.kubeflow.org/v1alpha1"
 KINDS: Final = ("TrainJob", "TrainingRuntime", "ClusterTrainingRuntime")
 RUNTIME_KINDS: Final = ("TrainingRuntime", "ClusterTrainingRuntime")
+SYSTEM_NAMESPACE: Final = "kube-system"
+"""Never judged, whatever policy exempts beside it."""
+WITHOUT_A_RULE: Final = ("immutable-default", "malformed-object", "broken-rule", "expired-exception")
+"""Ids that findings carry and that no rule file stands behind; policy weighs them like the others."""
 
 ANCESTOR_LABEL: Final = "trainer.kubeflow.org/trainjob-ancestor-step"
 TRAINER_STEP: Final = "trainer"

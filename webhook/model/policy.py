@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from msgspec import Struct, field
+
+from webhook.model.names import SYSTEM_NAMESPACE
 
 Mode = Literal["enforce", "warn", "audit", "off"]
 RuleSetting = Literal["deny", "warn", "audit", "off"]
@@ -113,7 +115,7 @@ class Tiers(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
 class Exempt(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     """Requests that are let through without judgement."""
 
-    namespaces: tuple[str, ...] = ("kube-system",)
+    namespaces: tuple[str, ...] = (SYSTEM_NAMESPACE,)
     users: tuple[str, ...] = ()
     groups: tuple[str, ...] = ()
     runtimes: tuple[str, ...] = ()
@@ -137,4 +139,13 @@ class Policy(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     modes: Modes = Modes()
     tiers: Tiers = Tiers()
     exempt: Exempt = Exempt()
+    namespaces: tuple[dict[str, Any], ...] = ()
+    exceptions: tuple[dict[str, Any], ...] = ()
+    self_service: tuple[str, ...] = ()
+    """With the two above: part of the format, and nothing follows from them yet; ``unread`` names what is set."""
     hash: str = field(default="built-in")
+
+    def unread(self) -> list[str]:
+        """The fields that say something which this release does not act on."""
+        fields = {"namespaces": self.namespaces, "exceptions": self.exceptions, "selfService": self.self_service}
+        return [name for name, value in fields.items() if value]

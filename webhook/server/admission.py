@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from webhook.audit import AuditLog, decision_record, patch_record
 from webhook.metrics import MUTATE, Metrics
 from webhook.model.cluster import ClusterView
+from webhook.model.finding import Severity, as_set
 from webhook.model.policy import Policy
 from webhook.model.release import Release
 from webhook.model.request import Request
@@ -196,7 +197,9 @@ class Admission:
             return 200, allow(review.uid)
         policy = self._policy()
         request = review.about
-        decision = Decision("warn", (review.malformed,), policy_hash=policy.hash)
+        findings = as_set(review.malformed, policy.rules)
+        warns = any(finding.severity is Severity.WARN for finding in findings)
+        decision = Decision("warn" if warns else "allow", findings, policy_hash=policy.hash)
         answer = judged(review.uid, decision, f"{request.kind}/{request.name}")
         elapsed = perf_counter() - started
         metrics.latency[webhook].observe(elapsed)
@@ -204,7 +207,7 @@ class Admission:
             told = Defaulted((), {}, decision.findings)
             self._audit.write(patch_record(request, told, False, elapsed, policy.hash, trace))
         else:
-            metrics.decisions[request.kind, request.operation, "warn"].inc()
+            metrics.decisions[request.kind, request.operation, decision.verdict].inc()
             metrics.found(decision.findings)
             self._audit.write(decision_record(request, decision, False, elapsed, trace))
         return 200, answer

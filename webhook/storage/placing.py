@@ -155,8 +155,6 @@ def say_not_used(context: Context, path: str) -> None:
 
 def _say(context: Context, rule: str, asked_by: tuple[str, str], problem: str, value: str, subject: str) -> None:
     """A warning at the annotation (kind and name) that asked; ``value`` is what to write there instead."""
-    if context.policy.rules.get(rule) in ("off", "audit"):
-        return
     request = context.request
     kind, annotation = asked_by
     label = f"{kind}/{request.name if kind == 'TrainJob' else request.namespace}"
