@@ -135,3 +135,27 @@ def test_flags_that_make_no_sense(flags: list[str]) -> None:
     with pytest.raises(SystemExit) as left:
         main(["install-check", *flags])
     assert left.value.code == 2
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        *([command, name] for command in ("checkpoints", "stop", "resume", "drill", "delete") for name in ("", "a/b")),
+        ["delete", "run?x=1"],
+        ["stop", "../run"],
+        ["stop", "run", "-n", "team/x"],
+        ["runtimes", "--namespace", ""],
+        ["install-check", "--guard-namespace", "a b"],
+        ["uninstall", "--namespace", "a/b"],
+        ["convert", "-", "-n", "Team"],
+    ],
+)
+def test_what_is_no_name_never_becomes_part_of_a_path(
+    arguments: list[str], api: FakeApi, kubeconfig: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    known = [] if arguments[0] == "convert" else ["--kubeconfig", str(kubeconfig)]
+    with pytest.raises(SystemExit) as ended:
+        main([*arguments, *known])
+    assert ended.value.code == 2
+    assert "is no name" in capsys.readouterr().err
+    assert api.asked == []

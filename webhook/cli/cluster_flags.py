@@ -22,6 +22,15 @@ def add_output(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--output", choices=("text", "json"), default="text", help="the format (default text)")
 
 
+def object_name(text: str) -> str:
+    """An argument that is a name or a namespace: it becomes part of a path, so it has to look like one."""
+    from webhook.effective.buildable.syntax import is_dns_subdomain
+
+    if not is_dns_subdomain(text):
+        raise argparse.ArgumentTypeError(f'"{text}" is no name: a-z, 0-9, "-" and ".", at most 253 characters')
+    return text
+
+
 def connect(kubeconfig: Path | None, context: str | None = None) -> KubernetesApi | None:
     """A connection with the rights of whoever runs the command; None, and a line about it, where there is none."""
     from webhook.runs.api import KubernetesApi, NoCluster

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from webhook.cli.cluster_flags import object_name
 from webhook.cli.output import coloured, complain, write_text
 from webhook.model.release import NEWEST, Release, parse_release
 
@@ -37,7 +38,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         default="nvidia.com/gpu.product",
         help="node label of gpuType (default %(default)s)",
     )
-    parser.add_argument("-n", "--namespace", help="the TrainJob's namespace")
+    parser.add_argument("-n", "--namespace", type=object_name, help="the TrainJob's namespace")
     parser.epilog = "exit code: 0 converted, 2 some field has no place, which is named"
 
 

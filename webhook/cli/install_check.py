@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from webhook.cli.cluster_flags import add_kubeconfig, add_output, connect
+from webhook.cli.cluster_flags import add_kubeconfig, add_output, connect, object_name
 from webhook.cli.output import complain, write, write_text
 
 
@@ -16,10 +16,17 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "expected; else say what is wrong. Nothing is stored."
     )
     parser.add_argument(
-        "--namespace", default="default", help="where to try it; not the guard's own (default %(default)s)"
+        "--namespace",
+        type=object_name,
+        default="default",
+        help="where to try it; not the guard's own (default %(default)s)",
     )
     parser.add_argument(
-        "--guard-namespace", default="checkpoint-guard", metavar="NAMESPACE", help="where it is (default %(default)s)"
+        "--guard-namespace",
+        type=object_name,
+        default="checkpoint-guard",
+        metavar="NAMESPACE",
+        help="where it is (default %(default)s)",
     )
     parser.add_argument(
         "--timeout", type=_seconds, default=60.0, metavar="SECONDS", help="how long to wait for it (default 60)"

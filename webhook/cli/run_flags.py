@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from webhook.cli.cluster_flags import add_kubeconfig, connect
+from webhook.cli.cluster_flags import add_kubeconfig, connect, object_name
 from webhook.cli.output import complain, write_text
 
 if TYPE_CHECKING:
@@ -22,8 +22,8 @@ def add_flags(
     parser: argparse.ArgumentParser, outputs: tuple[str, ...] = ("text", "json"), timeout: float = 600.0
 ) -> None:
     """The run's name, where it is, how long to wait."""
-    parser.add_argument("name", metavar="NAME", help="the TrainJob")
-    parser.add_argument("-n", "--namespace", help="its namespace; default: that of the context")
+    parser.add_argument("name", type=object_name, metavar="NAME", help="the TrainJob")
+    parser.add_argument("-n", "--namespace", type=object_name, help="its namespace; default: that of the context")
     parser.add_argument("--context", help="context of the kubeconfig; default: the current one")
     add_kubeconfig(parser)
     parser.add_argument(

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from webhook.cli.cluster_flags import add_kubeconfig, add_output, connect
+from webhook.cli.cluster_flags import add_kubeconfig, add_output, connect, object_name
 from webhook.cli.output import complain, write, write_text
 from webhook.model.release import Release, parse_release
 
@@ -22,7 +22,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "them where no unfinished run can be wedged. What is left is named with its reason."
     )
     parser.add_argument("--heal", action="store_true", help="add them: each by dry-run first, then for good")
-    parser.add_argument("--namespace", help="TrainingRuntimes of this namespace alone")
+    parser.add_argument("--namespace", type=object_name, help="TrainingRuntimes of this namespace alone")
     parser.add_argument("--policy", metavar="FILE", help="the policy file of the cluster")
     parser.add_argument(
         "--trainer", metavar="RELEASE", type=_release, help="the Trainer release; else told by the cluster's CRD"

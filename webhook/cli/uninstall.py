@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from webhook.cli.cluster_flags import add_kubeconfig, connect
+from webhook.cli.cluster_flags import add_kubeconfig, connect, object_name
 from webhook.cli.output import complain, write
 
 
@@ -17,7 +17,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "Needs no running guard."
     )
     parser.add_argument(
-        "--namespace", default="checkpoint-guard", metavar="NAMESPACE", help="of the guard (default %(default)s)"
+        "--namespace",
+        type=object_name,
+        default="checkpoint-guard",
+        metavar="NAMESPACE",
+        help="of the guard (default %(default)s)",
     )
     parser.add_argument("--registration", action="store_true", help="the webhook configurations alone: switch it off")
     add_kubeconfig(parser)

@@ -9,6 +9,7 @@ import msgspec
 
 from webhook.cluster.files import FileError
 from webhook.cluster.yaml_text import Piece, TextError, decode, parse, places, split, steps_of
+from webhook.effective.buildable.syntax import is_dns_subdomain
 from webhook.model.names import SYSTEM_NAMESPACE, WITHOUT_A_RULE
 from webhook.model.nearest import nearest
 from webhook.model.policy import Policy
@@ -223,7 +224,7 @@ def _values(policy: Policy, rule_ids: Collection[str]) -> Iterator[tuple[str, st
         yield "defaults.path", f'"{defaults.path}" does not begin with /'
     elif not _is_mount_path(defaults.path):
         yield "defaults.path", f'"{defaults.path}" is no place for a volume: write a path such as /mnt/ckpt'
-    if defaults.claim_name and not _is_object_name(defaults.claim_name):
+    if defaults.claim_name and not is_dns_subdomain(defaults.claim_name):
         yield "defaults.claimName", f'"{defaults.claim_name}" is no name of a claim: lower case, digits, - and .'
     for index, row in enumerate(policy.checkpoint_sizes):
         if _bytes(row.size) is None:
@@ -246,14 +247,6 @@ def _is_mount_path(path: str) -> bool:
     parts = path.strip("/").split("/")
     whole = all(part not in ("", ".", "..") and part.isprintable() for part in parts)
     return whole and len(path) <= 1024 and set(":<$").isdisjoint(path)
-
-
-def _is_object_name(name: str) -> bool:
-    """A DNS subdomain, as RFC 1123 has it."""
-    letters = set("abcdefghijklmnopqrstuvwxyz0123456789-.")
-    return (
-        len(name) <= 253 and set(name) <= letters and all(label.strip("-") == label != "" for label in name.split("."))
-    )
 
 
 def _bytes(text: str) -> int | None:
