@@ -92,7 +92,7 @@ def review_object(request: Request, cluster: ClusterView, policy: Policy, releas
     served = _release(request, cluster, release)
     broken: list[str] = []
     judged: list[tuple[int, int, Judged]] = []
-    spoke: set[int] = set()
+    spoke: set[str] = set()
     subject: Subject | None = None
     try:
         subject = build_subject(request, cluster, policy, served)
@@ -103,16 +103,16 @@ def review_object(request: Request, cluster: ClusterView, policy: Policy, releas
         try:
             subject = _with_strays(subject)
             signs = signs_of(subject) | claim_signs(subject)
-            asked = _asked(subject.is_trainjob, signs, _about_programs(subject), _silent(subject))
+            asked, keepable = _asked(subject.is_trainjob, signs, _about_programs(subject), _silent(subject))
         except Exception as error:
-            asked = _asked(subject.is_trainjob, ~0, _NONE, _NONE)
+            asked, keepable = _asked(subject.is_trainjob, ~0, _NONE, _NONE)
             broken.append("script")
             judged.extend(_failed(request, "script", error, -1, mode, policy))
         for entry in asked:
             try:
                 for finding in entry[2](subject):
                     order, rule, _ = entry
-                    spoke.add(order)
+                    spoke.add(rule.id)
                     severity = _severity(rule, finding, subject, mode)
                     if severity is not None:
                         judged.append((_WEIGHT[severity], order, _judge(rule, finding, severity)))
@@ -120,8 +120,9 @@ def review_object(request: Request, cluster: ClusterView, policy: Policy, releas
                 order, rule, _ = entry
                 broken.append(rule.id)
                 judged.extend(_failed(request, rule.id, error, order, mode, policy))
-        if not broken:
-            _keep_silent(subject, asked, spoke)
+        if not broken and "silent" not in subject.kept:
+            # The first time counts: a later one has asked no more of them.
+            subject.kept["silent"] = keepable - spoke
     if len(judged) > 1:
         judged.sort(key=_position)
     findings = tuple(entry[2] for entry in judged)
@@ -164,28 +165,26 @@ def _about_programs(subject: Subject) -> frozenset[str]:
 
 
 @lru_cache(maxsize=512)
-def _asked(trainjob: bool, signs: int, about_programs: frozenset[str], silent: frozenset[str]) -> tuple[Check, ...]:
-    """The rules to ask, in order: those whose sign is there, of those that read programs the ones named, no silent."""
-    return tuple(
+def _asked(
+    trainjob: bool, signs: int, about_programs: frozenset[str], silent: frozenset[str]
+) -> tuple[tuple[Check, ...], frozenset[str]]:
+    """The rules to ask, in order: those whose sign is there, of those that read programs the ones named, no silent.
+
+    With the ids of those among them whose silence can be kept (``Rule.reads_pods_only``).
+    """
+    asked = tuple(
         entry
         for entry in (_CHECKS if trainjob else _RUNTIME_CHECKS)
         if (not entry[1].when or entry[1].when & signs)
         and (not entry[1].reads_program or entry[1].id in about_programs)
         and entry[1].id not in silent
     )
+    return asked, frozenset(rule.id for _, rule, _ in asked if rule.reads_pods_only)
 
 
 def _silent(subject: Subject) -> frozenset[str]:
     """The rules that look at the pods alone and had nothing to say of these before; see ``Rule.reads_pods_only``."""
     return subject.kept.get("silent", _NONE)  # type: ignore[no-any-return]
-
-
-def _keep_silent(subject: Subject, asked: tuple[Check, ...], spoke: set[int]) -> None:
-    """Remember which of them were silent. The first time counts: a later one has asked no more of them."""
-    if "silent" not in subject.kept:
-        subject.kept["silent"] = frozenset(
-            rule.id for order, rule, _ in asked if rule.reads_pods_only and order not in spoke
-        )
 
 
 def build_subject(

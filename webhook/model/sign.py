@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from webhook.model.cluster import Gap
-from webhook.model.pod import DirectoryStatus, StorageKind
+from webhook.model.cluster import Claim, Gap
+from webhook.model.names import ANCESTOR_LABEL, CHECKPOINT_SIZE, LAST_APPLIED, MODEL_PARAMS, QUEUE_LABEL, TRAINER_STEP
+from webhook.model.pod import EMPTY, DirectoryStatus, StorageKind
+from webhook.model.release import OVERRIDE_FIELDS
 from webhook.model.subject import Subject
 
 UPDATED: Final = 1
@@ -36,42 +38,56 @@ RESTARTS: Final = 512
 ODD_CLAIMS: Final = 1024
 """The pods have a volume that is anything but a bound ReadWriteMany file system free of nodes and zones; see
 ``webhook.storage.claim_signs``."""
+RICH_VOLUMES: Final = 2048
+"""A volume has more fields than its name and one source; see ``webhook.storage.claim_signs``."""
+SIZED: Final = 4096
+"""An annotation of the object or its runtime says how large the checkpoints are."""
+UNSERVED: Final = 8192
+"""A TrainJob that has, or was applied with, an override field of another release."""
+QUEUED: Final = 16384
+"""A label names a queue of Kueue."""
+UNLABELLED: Final = 32768
+"""No job that is labelled trainer has a container ``node``, where it trains."""
+SHORT_GRACE: Final = 65536
+"""A job that trains has less time to end than the policy asks for."""
+NO_GROUP: Final = 131072
+"""A directory lies on a claim, and its pod has no ``fsGroup``."""
 
 _DECLARED: Final = DirectoryStatus.DECLARED
+_SIZES: Final = frozenset((CHECKPOINT_SIZE, MODEL_PARAMS))
 _DURABLE: Final = (StorageKind.ONE_NODE, StorageKind.MANY_NODES, StorageKind.BY_TEMPLATE)
 
 
 def signs_of(subject: Subject) -> int:
-    """The signs that the subject bears, as bits, apart from those of its claims."""
-    signs = 0
-    request = subject.request
-    if request.operation == "UPDATE":
-        signs |= UPDATED
-    if subject.claims_elsewhere:
-        signs |= ELSEWHERE
-    if isinstance(subject.runtime, Gap):
-        signs |= NO_RUNTIME
-    if request.kind == "TrainJob" and (request.object.get("spec") or {}).get(subject.release.override_field):
-        signs |= OVERRIDES
+    """The signs that the subject bears, as bits, apart from those of its volumes."""
+    signs = _signs_of_request(subject)
+    effective = subject.effective
+    if effective is None:
+        return signs
+    unlabelled = UNLABELLED
     if not subject.checkpoints:
         signs |= NOT_PLAIN
     for checkpoint in subject.checkpoints:
         if checkpoint.status is not _DECLARED or checkpoint.per_pod or checkpoint.missing or checkpoint.unset:
             signs |= NOT_PLAIN
-        storage = checkpoint.storage
+        storage, job = checkpoint.storage, checkpoint.job
         if storage.read_only or storage.kind not in _DURABLE:
             signs |= NOT_DURABLE
-    effective = subject.effective
-    if effective is None:
-        return signs
+        if isinstance(storage.claim, Claim) and (job.pod.get("securityContext") or EMPTY).get("fsGroup") is None:
+            signs |= NO_GROUP
+        if checkpoint.container.get("name") == "node" and job.labels.get(ANCESTOR_LABEL) == TRAINER_STEP:
+            unlabelled = 0
     restarts = effective.failure_policy
     count = 0 if restarts is None else restarts.get("maxRestarts") or 0
-    if restarts is None or restarts.get("rules") or not 0 < count <= subject.policy.limits.max_restarts:
+    limits = subject.policy.limits
+    if restarts is None or restarts.get("rules") or not 0 < count <= limits.max_restarts:
         signs |= RESTARTS
     pods = 0
     for job in effective.jobs:
         if job.trains:
             pods += job.pods
+            if job.pod["terminationGracePeriodSeconds"] < limits.termination_grace_period_seconds:
+                signs |= SHORT_GRACE
         if "podFailurePolicy" in job.spec:
             signs |= RESTARTS
     if pods > 1:
@@ -81,4 +97,35 @@ def signs_of(subject: Subject) -> int:
         signs |= TEMPLATES
     if "ttlSecondsAfterFinished" in jobset:
         signs |= TTL
+    return signs | unlabelled
+
+
+def _signs_of_request(subject: Subject) -> int:
+    signs = 0
+    request, runtime = subject.request, subject.runtime
+    metadata = request.object.get("metadata") or EMPTY
+    annotations = metadata.get("annotations") or EMPTY
+    if request.operation == "UPDATE":
+        signs |= UPDATED
+    if subject.claims_elsewhere:
+        signs |= ELSEWHERE
+    if not _SIZES.isdisjoint(annotations):
+        signs |= SIZED
+    if isinstance(runtime, Gap):
+        signs |= NO_RUNTIME
+    elif not _SIZES.isdisjoint((runtime.raw.get("metadata") or EMPTY).get("annotations") or EMPTY):
+        signs |= SIZED
+    if request.kind != "TrainJob":
+        return signs
+    if QUEUE_LABEL in (metadata.get("labels") or EMPTY):
+        signs |= QUEUED
+    spec = request.object.get("spec") or EMPTY
+    applied = annotations.get(LAST_APPLIED) or ""
+    served = subject.release.override_field
+    for field in OVERRIDE_FIELDS:
+        if field == served:
+            if spec.get(field):
+                signs |= OVERRIDES
+        elif field in applied or spec.get(field):
+            signs |= UNSERVED
     return signs

@@ -24,6 +24,7 @@ from webhook.model.names import CHECKPOINT_SIZE, MODEL_PARAMS
 from webhook.model.policy import CheckpointSize
 from webhook.model.rule import Rule
 from webhook.model.script import Remark
+from webhook.model.sign import SIZED
 from webhook.model.size import format_bytes, parse_bytes, parse_count
 from webhook.model.subject import Subject
 from webhook.script.values import as_number
@@ -154,4 +155,5 @@ RULE = Rule(
     why="the disk fills up while a checkpoint is written, which kills the run and leaves a torn checkpoint",
     check=check,
     on_runtime=Severity.WARN,
+    when=SIZED,
 )

@@ -32,6 +32,7 @@ from webhook.model.paste import to_yaml
 from webhook.model.pod import EMPTY, EffectiveJob, EffectiveSet
 from webhook.model.release import Release
 from webhook.model.rule import Rule
+from webhook.model.sign import UNLABELLED
 from webhook.model.subject import Subject
 
 _LISTS: Final = ("env", "resourcesPerNode")
@@ -129,5 +130,6 @@ RULE = Rule(
     why="the pods run the runtime's own program and variables, so the run that was asked for never writes a checkpoint",
     check=check,
     on_runtime=Severity.WARN,
+    when=UNLABELLED,
     reads_pods_only=True,
 )

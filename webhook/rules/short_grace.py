@@ -22,6 +22,7 @@ from webhook.model.names import QUEUE_LABEL
 from webhook.model.override import override_yaml
 from webhook.model.release import Release
 from webhook.model.rule import Rule
+from webhook.model.sign import SHORT_GRACE
 from webhook.model.subject import Subject
 
 _FIELD: Final = "terminationGracePeriodSeconds"
@@ -64,4 +65,5 @@ RULE = Rule(
     why="the pod is killed before a checkpoint is flushed, so the work since the last one is lost",
     check=check,
     on_runtime=Severity.WARN,
+    when=SHORT_GRACE,
 )

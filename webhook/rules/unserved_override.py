@@ -27,6 +27,7 @@ from webhook.model.override import override_yaml
 from webhook.model.pod import Raw
 from webhook.model.release import OVERRIDE_FIELDS, Release
 from webhook.model.rule import Rule
+from webhook.model.sign import UNSERVED
 from webhook.model.subject import Subject
 
 _WRITTEN_FOR: Final = {
@@ -88,4 +89,5 @@ RULE = Rule(
     severity=Severity.WARN,
     why="the API server drops the field without a word, so the claim or mount in it never reaches the pods",
     check=check,
+    when=UNSERVED,
 )

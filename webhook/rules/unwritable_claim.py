@@ -25,6 +25,7 @@ from webhook.model.paste import to_yaml
 from webhook.model.pod import EMPTY, Checkpoint, Raw, StorageKind
 from webhook.model.release import Release
 from webhook.model.rule import Rule
+from webhook.model.sign import NO_GROUP
 from webhook.model.subject import Subject
 from webhook.storage import Use, claim_uses
 
@@ -103,4 +104,5 @@ RULE = Rule(
     why="the first checkpoint fails with Permission denied, so there is none to resume from",
     check=check,
     on_runtime=Severity.WARN,
+    when=NO_GROUP,
 )

@@ -32,6 +32,7 @@ from webhook.model.finding import Finding, Severity
 from webhook.model.override import override_yaml
 from webhook.model.pod import EffectiveJob, Raw
 from webhook.model.rule import Rule
+from webhook.model.sign import RICH_VOLUMES
 from webhook.model.subject import Subject
 
 
@@ -89,5 +90,6 @@ RULE = Rule(
     why="the Job API refuses the pods after admission and the TrainJob shows nothing, so the run never starts",
     check=check,
     on_runtime=Severity.DENY,
+    when=RICH_VOLUMES,
     reads_pods_only=True,
 )

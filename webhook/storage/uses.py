@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Final
 
 from msgspec import Struct
 
 from webhook.model.cluster import Claim, Gap, PersistentVolume
 from webhook.model.finding import Origin, Severity
 from webhook.model.pod import EMPTY, Checkpoint, DirectoryStatus, EffectiveJob, EffectiveSet, Raw, Storage, StorageKind
-from webhook.model.sign import ODD_CLAIMS
+from webhook.model.sign import ODD_CLAIMS, RICH_VOLUMES
 from webhook.model.subject import Subject
 from webhook.storage.kinds import classify
 from webhook.storage.sources import CLAIM, CSI, SOURCES, source_of
@@ -114,23 +115,45 @@ def claim_uses(subject: Subject) -> Sequence[Use]:
 
 
 def claim_signs(subject: Subject) -> int:
-    """``ODD_CLAIMS``, unless each claim is there, bound and in use, and every node may mount its file system."""
-    for use in volume_uses(subject):
-        claim, volume = use.storage.claim, use.storage.volume
-        if (
-            use.template
-            or not isinstance(claim, Claim)
-            or not isinstance(volume, PersistentVolume)
-            or not claim.volume_name
-            or claim.terminating
-            or claim.phase == "Lost"
-            or claim.volume_mode != "Filesystem"
-            or "ReadWriteMany" not in claim.access_modes
-            or volume.node_affinity
-            or volume.zones
-        ):
-            return ODD_CLAIMS
-    return 0
+    """``ODD_CLAIMS``, unless each claim is there, bound and in use, and every node may mount its file system; and
+    ``RICH_VOLUMES``. Without building a ``Use``: most pods have nothing but such claims."""
+    effective = subject.effective
+    if effective is None:
+        return 0
+    signs = 0
+    if subject.claims_elsewhere or not subject.namespace or "volumeClaimPolicies" in effective.jobset_spec:
+        signs = ODD_CLAIMS
+    for job in effective.jobs:
+        for volume in job.pod.get("volumes") or ():
+            if len(volume) > 2:
+                signs |= RICH_VOLUMES | ODD_CLAIMS
+            elif job.trains and not signs & ODD_CLAIMS:
+                source = volume.get(CLAIM)
+                if source is None:
+                    plain = _DISKS.isdisjoint(volume)
+                else:
+                    plain = _is_plain(subject.cluster.claim(subject.namespace, source.get("claimName") or ""), subject)
+                if not plain:
+                    signs |= ODD_CLAIMS
+    return signs
+
+
+_DISKS: Final = frozenset({CSI, *(source for source, kind in SOURCES.items() if kind is StorageKind.ONE_NODE)})
+"""Sources of inline volumes that one node alone may be able to mount."""
+
+
+def _is_plain(claim: Claim | Gap, subject: Subject) -> bool:
+    if (
+        not isinstance(claim, Claim)
+        or not claim.volume_name
+        or claim.terminating
+        or claim.phase == "Lost"
+        or claim.volume_mode != "Filesystem"
+        or "ReadWriteMany" not in claim.access_modes
+    ):
+        return False
+    volume = subject.cluster.volume(claim.volume_name)
+    return isinstance(volume, PersistentVolume) and not volume.node_affinity and not volume.zones
 
 
 def _collect(subject: Subject) -> Sequence[Use]:
