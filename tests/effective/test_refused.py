@@ -243,7 +243,7 @@ TAKEN = {
     "odd topologyKey": spread(topologyKey="a b"),
     "minDomains": spread(minDomains=2),
     "node by its name": on_node("matchFields", key="metadata.name", operator="In", values=["n"]),
-    "managedBy": in_job(managedBy="example.com/me"),
+    "managedBy": in_job(managedBy="kubernetes.io/job-controller"),
     "any condition": in_job(
         podFailurePolicy={"rules": [{"action": "Ignore", "onPodConditions": [{"type": "X", "status": "Unknown"}]}]}
     ),

@@ -42,7 +42,7 @@ from webhook.effective.trainer import (
 from webhook.model.cluster import Runtime
 from webhook.model.finding import Origin
 from webhook.model.names import ANCESTOR_LABEL, TRAINER_STEP
-from webhook.model.pod import EMPTY, TRAINER, EffectiveJob, EffectiveSet, Layer, Metadata, Raw
+from webhook.model.pod import EMPTY, TRAINER, EffectiveJob, EffectiveSet, Layer, Metadata, Raw, Stopped
 from webhook.model.release import Release
 
 MOST_OVERRIDES: Final = 64
@@ -69,10 +69,11 @@ def build_trainer_pods(trainjob: Raw | None, runtime: Runtime, release: Release)
     given = metadata.get("name") or ""
     generate_name = "" if given else metadata.get("generateName") or ""
     managed_by = spec.get("managedBy")
+    stopped = None
     try:
         jobs = _jobs(prepared, spec, given or generate_name)
-    except UnbuildableError:
-        jobs = ()
+    except UnbuildableError as error:
+        jobs, stopped = (), error.stopped
     return EffectiveSet(
         release,
         jobs,
@@ -84,6 +85,7 @@ def build_trainer_pods(trainjob: Raw | None, runtime: Runtime, release: Release)
         generate_name,
         _jobset_metadata(prepared, spec, given or generate_name),
         bool(managed_by) and managed_by != _OWN_CONTROLLER and release is Release.V2_3,
+        stopped,
     )
 
 
@@ -252,7 +254,7 @@ class _Plan:
                 self.injections = tuple((prepared.torch.get("envInjection") or EMPTY).get("targets") or ())
         if prepared.flux is not None:
             if trainer is None or trainer.get("numNodes") is None:
-                raise UnbuildableError("Flux needs spec.trainer.numNodes: Trainer's controller panics without it")
+                raise UnbuildableError("Flux needs spec.trainer.numNodes", _no_nodes_for_flux(prepared, label))
             container: Raw = EMPTY
             if first >= 0 and prepared.jobs[first].node >= 0:
                 container = prepared.jobs[first].pod["containers"][prepared.jobs[first].node]
@@ -261,13 +263,34 @@ class _Plan:
             self.command = flux_command(container if prepared.release.at_least(Release.V2_3) else EMPTY, trainer)
             self.args = None
         if prepared.jax is not None and first < 0 and prepared.release is Release.V2_2:
-            raise UnbuildableError("JAX needs a job labelled trainer: Trainer's controller panics without it")
+            raise UnbuildableError("JAX needs a job labelled trainer", _no_job_for_jax(prepared))
 
     def adds_to(self, job: str) -> bool:
         """Whether a framework adds to the job whatever its labels say."""
         if self.prepared.mpi is not None:
             return job in (NODE, LAUNCHER)
         return self.prepared.flux is not None and job == NODE
+
+
+def _no_nodes_for_flux(prepared: Prepared, label: str) -> Stopped:
+    """``generateFluxEntrypoint`` reads ``spec.trainer.numNodes`` without looking whether it is there, and panics."""
+    at = Origin(label, "spec.trainer.numNodes", "spec.trainer.numNodes")
+    problem = "spec.trainer.numNodes is absent, and Trainer's controller panics over a Flux runtime without it"
+    return Stopped(at, problem, f"spec:\n  trainer:\n    numNodes: {max(prepared.num_nodes, 1)}")
+
+
+def _no_job_for_jax(prepared: Prepared) -> Stopped:
+    """2.2's ``EnforceMLPolicy`` looks at the pods of the trainer without asking whether there are any, and panics."""
+    index = next((at for at, job in enumerate(prepared.jobs) if job.node >= 0), 0)
+    field = f"spec.template.spec.replicatedJobs[{index}].template.metadata.labels"
+    problem = f'no job has label "{ANCESTOR_LABEL}: {TRAINER_STEP}", and Trainer 2.2\'s controller panics over JAX then'
+    return Stopped(Origin(prepared.label, field, "labels"), problem, f"labels:\n  {ANCESTOR_LABEL}: {TRAINER_STEP}")
+
+
+def _other_mpi(prepared: Prepared) -> Stopped:
+    name = (prepared.mpi or EMPTY).get("mpiImplementation")
+    at = Origin(prepared.label, "spec.mlPolicy.mpi.mpiImplementation", "mlPolicy.mpi.mpiImplementation")
+    return Stopped(at, f'mpiImplementation is "{name}", and Trainer runs OpenMPI alone', "mpiImplementation: OpenMPI")
 
 
 def _trained(plan: _Plan, index: int, job: Template, pod: Raw, node: int, layers: list[Layer]) -> Raw:
@@ -296,7 +319,7 @@ def _trained(plan: _Plan, index: int, job: Template, pod: Raw, node: int, layers
             mounts = mpi_mounts(prepared, launcher)
             if launcher:
                 if prepared.mpi.get("mpiImplementation") not in (None, "OpenMPI"):
-                    raise UnbuildableError("Trainer supports no MPI implementation but OpenMPI")
+                    raise UnbuildableError("MPI has to be OpenMPI", _other_mpi(prepared))
                 added = openmpi_env(prepared, trainer)
     elif prepared.flux is not None and job.name == NODE and trainer is not None:
         volumes, mounts, installer = flux_pod(prepared, plan.flux_env, trainer, plan.name)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from webhook.effective.template import Prepared
-from webhook.model.pod import EMPTY, Raw
+from webhook.model.pod import EMPTY, Raw, Stopped
 from webhook.model.quantity import BILLION, parse_quantity
 from webhook.model.release import Release
 
@@ -23,7 +23,14 @@ TORCHTUNE: Final = ["tune", "run"]
 
 
 class UnbuildableError(Exception):
-    """Trainer's controller stops at this TrainJob (an error or a panic), so no JobSet ever comes; the text says why."""
+    """Trainer's controller stops at this TrainJob (an error or a panic), so no JobSet ever comes; the text says why.
+
+    ``stopped`` is there where neither Trainer's webhook nor a CRD refuses it first.
+    """
+
+    def __init__(self, text: str, stopped: Stopped | None = None) -> None:
+        super().__init__(text)
+        self.stopped = stopped
 
 
 def upsert(env: Sequence[Raw], *added: Iterable[Raw]) -> list[Raw]:

@@ -179,6 +179,14 @@ class EffectiveJob(Struct, frozen=True):
                         yield layer, kind, index, raw
 
 
+class Stopped(Struct, frozen=True):
+    """Why Trainer's controller makes no JobSet of what was admitted: the fact, the field to change, and to what."""
+
+    at: Origin
+    problem: str
+    fix: str
+
+
 class EffectiveSet(Struct, frozen=True):
     """What one TrainJob and its runtime (or a runtime alone) become. ``jobs`` is empty where no JobSet is made."""
 
@@ -198,6 +206,8 @@ class EffectiveSet(Struct, frozen=True):
     """Labels and annotations that the JobSet takes from the runtime and, in 2.0 and 2.1, from the TrainJob's spec."""
     elsewhere: bool = False
     """No JobSet is made in this cluster: ``managedBy`` names another controller and this release heeds it."""
+    stopped: Stopped | None = None
+    """Why there are no ``jobs``, where nobody else says it."""
 
     def job(self, name: str) -> EffectiveJob | None:
         for job in self.jobs:

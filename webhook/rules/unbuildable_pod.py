@@ -15,8 +15,8 @@ Good:
       volumeMounts:
       - name: ckpt
         mountPath: /mnt/ckpt
-Reads: every job as built and the JobSet around it (`webhook.effective.buildable`); whether the claim that a
-    `volumeClaimPolicies` template makes is there already.
+Reads: whether Trainer's controller makes a JobSet at all; every job as built and the JobSet around it
+    (`webhook.effective.buildable`); whether the claim that a `volumeClaimPolicies` template makes is there already.
 Silent when: Trainer's webhook or a CRD refuses it first; another rule says it (two sources in a volume, a container
     that an override invents, `podFailurePolicy` beside `OnFailure`); on a runtime alone, what a TrainJob can mend.
 """
@@ -26,7 +26,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from webhook.effective.buildable import Refusal, find_refusals
+from webhook.effective.buildable import CONTROLLER, Refusal, find_refusals
 from webhook.model.cluster import Claim, Runtime
 from webhook.model.finding import Finding, Origin, Severity
 from webhook.model.override import override_yaml
@@ -59,6 +59,8 @@ def check(subject: Subject) -> Iterator[Finding]:
 
 
 def _finding(refusal: Refusal) -> Finding:
+    does = "stops at it" if refusal.by == CONTROLLER else "refuses it"
+    why = f"{refusal.by} {does} after admission and the TrainJob shows nothing, so the run never starts"
     return Finding(
         refusal.at,
         refusal.problem,
@@ -67,7 +69,7 @@ def _finding(refusal: Refusal) -> Finding:
         job=refusal.job,
         container=refusal.container,
         subject=refusal.subject,
-        why=f"{refusal.by} refuses it after admission and the TrainJob shows nothing, so the run never starts",
+        why=refusal.why or why,
     )
 
 

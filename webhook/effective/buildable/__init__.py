@@ -15,13 +15,13 @@ from webhook.effective.buildable.jobsets import refused_coordinator, refused_job
 from webhook.effective.buildable.metadata import refused_metadata
 from webhook.effective.buildable.mounts import Paste, no_paste
 from webhook.effective.buildable.pods import depends_on_pods, refused_job, refused_pod
-from webhook.effective.buildable.refusal import JOB_API, JOBSET, Refusal
+from webhook.effective.buildable.refusal import CONTROLLER, JOB_API, JOBSET, Refusal
 from webhook.effective.buildable.volumes import refused_volumes, sound_volumes, sources_of
 from webhook.effective.template import Prepared
 from webhook.model.pod import EffectiveSet
 from webhook.model.release import Release
 
-__all__ = ["Refusal", "find_refusals", "is_foreign", "sources_of"]
+__all__ = ["CONTROLLER", "Refusal", "find_refusals", "is_foreign", "sources_of"]
 
 
 def find_refusals(effective: EffectiveSet, paste: Paste, prepared: dict[Any, Any] | None = None) -> Iterator[Refusal]:
@@ -29,6 +29,8 @@ def find_refusals(effective: EffectiveSet, paste: Paste, prepared: dict[Any, Any
 
     ``paste`` turns a job's name and PodSpec fields into text to paste. ``prepared`` is the runtime's cache.
     """
+    if (stopped := effective.stopped) is not None:
+        yield Refusal(CONTROLLER, stopped.at, stopped.problem, stopped.fix, subject="controller")
     sound = _sound_parts(effective, prepared)
     if id(effective.jobset_spec) not in sound:
         yield from refused_jobset(effective)

@@ -37,6 +37,8 @@ def fault_of_source(kind: str, value: Raw) -> tuple[str, str]:
     """What is wrong with one source of a variable, and how to write it; two empty texts where it is right."""
     if kind == "fieldRef":
         path = value.get("fieldPath") or ""
+        if "apiVersion" in value and (version := odd_version(value)):
+            return f'reads field "{path}" of apiVersion "{version}"', f"fieldRef:\n  fieldPath: {path}"
         if path not in _FIELDS and not is_keyed_field(path):
             return (
                 f'reads field "{path}", which the downward API does not have',
@@ -54,6 +56,12 @@ def fault_of_source(kind: str, value: Raw) -> tuple[str, str]:
         if not value.get("key") or not path or path[0] == "/" or steps_back(path):
             return f'reads key "{value.get("key") or ""}" of file "{path}"', "fileKeyRef:\n  key: <key>\n  path: <file>"
     return "", ""
+
+
+def odd_version(field: Raw) -> str:
+    """The ``apiVersion`` of a ``fieldRef`` that is not the one of pods; absent and empty mean ``v1``."""
+    version = field.get("apiVersion") or ""
+    return "" if version == "v1" else str(version)
 
 
 def is_keyed_field(path: str) -> bool:

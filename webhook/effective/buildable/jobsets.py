@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from webhook.effective.buildable.metadata import refused_metadata
-from webhook.effective.buildable.refusal import CLAIM_API, JOB_API, JOBSET, Refusal
+from webhook.effective.buildable.refusal import CLAIM_API, JOB_API, JOBSET, UNSERVED, Refusal
 from webhook.effective.buildable.syntax import is_dns_1035_label, is_dns_label, is_domain_prefixed
 from webhook.effective.buildable.volumes import fault_of_claim
 from webhook.model.finding import Origin
@@ -14,6 +14,7 @@ from webhook.model.nearest import nearest
 from webhook.model.pod import EMPTY, EffectiveSet, Raw
 from webhook.model.release import Release
 
+_CONTROLLER: Final = "jobset.sigs.k8s.io/jobset-controller"
 _LONGEST: Final = 63
 _SUFFIX: Final = len("-abcde")
 _SURELY_SHORT: Final = 30
@@ -61,8 +62,12 @@ def refused_jobset(effective: EffectiveSet) -> Iterator[Refusal]:
             effective,
             "managedBy",
             f'managedBy is "{manager}", which is no domain/name of at most {_LONGEST} characters',
-            "managedBy: jobset.sigs.k8s.io/jobset-controller",
+            f"managedBy: {_CONTROLLER}",
         )
+    elif manager is not None and manager != _CONTROLLER:
+        at = Origin(effective.runtime_label, "spec.template.spec.managedBy", "managedBy")
+        problem = f'managedBy of the JobSet is "{manager}", so JobSet\'s own controller passes it over'
+        yield Refusal(JOBSET, at, problem, f"managedBy: {_CONTROLLER}", subject="managedBy", unsure=True, why=UNSERVED)
 
 
 def _refused_job(effective: EffectiveSet, index: int, job: Raw) -> Iterator[Refusal]:

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from webhook.effective.buildable.contexts import faults_of_pod
 from webhook.effective.buildable.metadata import refused_metadata
-from webhook.effective.buildable.refusal import JOB_API, Refusal, under
+from webhook.effective.buildable.refusal import JOB_API, UNSERVED, Refusal, under
 from webhook.effective.buildable.syntax import (
     fault_of_selector,
     is_dns_label,
@@ -34,6 +34,7 @@ _RARE_OF_JOB: Final = frozenset(
         "selector",
     ]
 )
+_CONTROLLER: Final = "kubernetes.io/job-controller"
 _NEVER_NEGATIVE: Final = (
     "backoffLimit",
     "activeDeadlineSeconds",
@@ -101,6 +102,18 @@ def refused_job(job: EffectiveJob) -> Iterator[Refusal]:
             mendable=True,
         )
     if not _RARE_OF_JOB.isdisjoint(spec):
+        manager = spec.get("managedBy")
+        if manager not in (None, _CONTROLLER) and is_domain_prefixed(manager):
+            yield Refusal(
+                JOB_API,
+                under(job.job_origin, "managedBy"),
+                f'managedBy of job "{job.name}" is "{manager}", so the Job controller passes it over',
+                f"managedBy: {_CONTROLLER}",
+                job=job.name,
+                subject="managedBy",
+                unsure=True,
+                why=UNSERVED,
+            )
         for field, problem, fix in _rare_faults_of_job(job, spec, pods):
             yield _job(job, field, problem, fix, job.receives_trainer and field.startswith(_BY_PODS))
     if metadata := (spec.get("template") or {}).get("metadata"):
@@ -434,7 +447,7 @@ def _rare_faults_of_job(job: EffectiveJob, spec: Raw, pods: int) -> Iterator[Fau
     elif (spec.get("selector") or {}).get("matchLabels") or (spec.get("selector") or {}).get("matchExpressions"):
         yield "selector", "selector stands without manualSelector", "# no selector"
     if (manager := spec.get("managedBy")) is not None and not is_domain_prefixed(manager):
-        yield "managedBy", f'managedBy is "{manager}"', "managedBy: kubernetes.io/job-controller"
+        yield "managedBy", f'managedBy is "{manager}"', f"managedBy: {_CONTROLLER}"
     if policy is not None and not policy.get("rules"):
         yield "podFailurePolicy", "podFailurePolicy has no rules", "# no podFailurePolicy, or rules in it"
     if policy:

@@ -8,10 +8,11 @@ from webhook.model.finding import Origin
 
 
 class Refusal(Struct, frozen=True):
-    """One reason. ``by`` is who refuses: ``JobSet`` or ``the Job API``; the other fields are those of a finding.
+    """One reason. ``by`` is who refuses: ``JobSet``, ``the Job API``, ...; the other fields are those of a finding.
 
     ``mendable`` says that a TrainJob can still mend it, so that a runtime alone is not at fault. ``unsure`` says that
-    it depends on something that admission cannot see (a feature gate), so that it is no reason to deny.
+    it depends on something that admission cannot see (a feature gate), so that it is no reason to deny. ``why``
+    replaces the rule's words where nobody refuses anything.
     """
 
     by: str
@@ -23,10 +24,13 @@ class Refusal(Struct, frozen=True):
     subject: str = ""
     mendable: bool = False
     unsure: bool = False
+    why: str | None = None
 
 
+CONTROLLER = "Trainer's controller"
 JOB_API = "the Job API"
 JOBSET = "JobSet"
+UNSERVED = "without a controller of that name nobody makes the pods, so the run never starts and nothing says so"
 CLAIM_API = "the PersistentVolumeClaim API"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from webhook.effective.buildable.fields import fault_of_resource_field, is_keyed_field
+from webhook.effective.buildable.fields import fault_of_resource_field, is_keyed_field, odd_version
 from webhook.effective.buildable.refusal import JOB_API, JOBSET, Refusal
 from webhook.effective.buildable.syntax import (
     fault_of_labels,
@@ -377,6 +377,8 @@ def _fault_of_items(kind: str, value: Raw) -> tuple[str, str]:
             return f'has item "{path}" with {beside}', "fieldRef:\n  fieldPath: metadata.name"
         if field:
             name = field.get("fieldPath") or ""
+            if version := odd_version(field):
+                return f'has item "{path}" of a field of apiVersion "{version}"', f"fieldRef:\n  fieldPath: {name}"
             if name not in _POD_FIELDS and not is_keyed_field(name):
                 return f'has item "{path}" of field "{name}"', "fieldRef:\n  fieldPath: metadata.name"
         elif not resource.get("containerName"):
