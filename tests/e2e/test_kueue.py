@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -236,3 +237,25 @@ def test_what_kueue_would_drop_is_warned_about(queues: Queues) -> None:
     assert queues.stored("run")["spec"]["suspend"] is False
     jobset = queues.cluster.wait_for(JOBSETS, "run", ns)
     assert jobset["spec"]["suspend"] is True
+
+
+def test_what_kueue_would_empty_is_warned_about(queues: Queues) -> None:
+    job = queues.job("run")
+    job["spec"]["trainer"]["env"].append({"name": "MODE", "value": ""})
+
+    run = queues.send("create", objects=[job])
+
+    assert "[lost-by-kueue]" in run.stderr
+    # What the warning is about: Kueue admits the run, and the API server refuses to let Kueue start it.
+    wait_until("Kueue's admission", lambda: _admitted(queues, "run"))
+    time.sleep(3)
+    assert queues.stored("run")["spec"]["suspend"] is True
+
+
+def _admitted(queues: Queues, name: str) -> bool:
+    return any(
+        condition["type"] == "Admitted" and condition["status"] == "True"
+        for workload in queues.cluster.all_of("workloads.kueue.x-k8s.io", queues.namespace)
+        if workload["metadata"]["ownerReferences"][0]["name"] == name
+        for condition in workload.get("status", {}).get("conditions", ())
+    )

@@ -1,47 +1,69 @@
 """A TrainJob with a Kueue queue sets a field that Kueue drops when it rewrites the object.
 
-Symptom: the run is admitted by Kueue and its pods never come.
-Fix: put the field into the runtime.
+Symptom: the run is admitted by Kueue and its pods never come; Kueue's log says "field is immutable", or an event of the
+    TrainJob that JobSet refuses the pod template.
+Fix: put the field into the runtime; what is empty or false is best left out.
 Bad:
-    runtimePatches:
-    - manager: example.com/me
-      trainingRuntimeSpec:
-        template: {spec: {replicatedJobs: [{name: node, template: {spec: {template: {spec: {
-          terminationGracePeriodSeconds: 120}}}}}]}}
+    spec:
+      trainer:
+        env:
+        - name: WANDB_MODE
+          value: ""    # or args: [], or readOnly: false in a runtimePatch's mount
 Good:
-    # runtime
-    template:
-      spec:
-        terminationGracePeriodSeconds: 120
-Reads: the queue label and `runtimePatches` at CREATE. Kueue 0.17 writes whole objects with the types of Trainer 2.2,
-    which do not have `terminationGracePeriodSeconds`.
-Silent when: the TrainJob has no queue; the release is not 2.3; the object is updated.
+    spec:
+      trainer:
+        env:
+        - name: WANDB_MODE    # no value is the empty one
+Reads: the queue label at CREATE, and what a write of Kueue 0.17 loses: it writes whole objects with the types of
+    Trainer 2.2, which do not have `terminationGracePeriodSeconds` in `runtimePatches`, and whose encoder leaves out
+    empty texts, lists and maps and what is false. The CRD of 2.2 and 2.3 takes that for a change of `spec.trainer`, of
+    `spec.initializer`, or of volumes, containers and security context in a patch, which are immutable.
+Silent when: the TrainJob has no queue; the release is 2.0 or 2.1; the object is updated.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
 
 from webhook.effective.overrides import overrides_of
-from webhook.model.finding import Finding, Severity
+from webhook.model.finding import Finding, Origin, Severity
 from webhook.model.names import QUEUE_LABEL
 from webhook.model.release import Release
 from webhook.model.rule import Rule
-from webhook.model.sign import OVERRIDES
 from webhook.model.subject import Subject
 
 _FIELDS: Final = ("terminationGracePeriodSeconds",)
+_PARTS: Final = ("trainer", "initializer")
+_PARTS_OF_POD: Final = ("volumes", "initContainers", "containers", "imagePullSecrets", "securityContext")
+"""Immutable in the CRD, and compared as a whole. Where all of it is empty, it is dropped whole, which passes."""
+_TEXTS: Final = frozenset(("value", "apiVersion", "containerName", "subPath", "subPathExpr", "medium", "volumeName"))
+_MAPS: Final = frozenset(("limits", "requests", "volumeAttributes", "options", "matchLabels", "labels", "annotations"))
+"""Fields that Go leaves out where they are empty; a pointer (``image``, ``emptyDir``) stays."""
+_SHOWN: Final = 6
 
 
 def check(subject: Subject) -> Iterator[Finding]:
-    if subject.release is not Release.V2_3 or not subject.is_trainjob or subject.request.operation != "CREATE":
+    if not subject.is_trainjob or subject.request.operation != "CREATE":
         return
     queue = ((subject.request.object.get("metadata") or {}).get("labels") or {}).get(QUEUE_LABEL)
-    if not queue or not subject.spec.get("runtimePatches"):
+    if not queue or not subject.release.at_least(Release.V2_2):
+        return
+    if not subject.claims_elsewhere:
+        for name in _PARTS:
+            if part := subject.spec.get(name):
+                field = f"spec.{name}"
+                yield from _emptied(Origin(subject.label, field, field), part, queue)
+    if not subject.spec.get("runtimePatches"):
         return
     for name, overrides in overrides_of(subject.spec, subject.label, subject.release).items():
         for override in overrides:
+            if not subject.claims_elsewhere:
+                for kind in _PARTS_OF_POD:
+                    if part := override.layer.pod.get(kind):
+                        yield from _emptied(override.layer.at(kind, short=kind), part, queue, name)
+            if subject.release is not Release.V2_3:
+                continue
             for field in _FIELDS:
                 if (value := override.layer.pod.get(field)) is None:
                     continue
@@ -57,10 +79,54 @@ def check(subject: Subject) -> Iterator[Finding]:
                 )
 
 
+def _emptied(part: Origin, raw: Any, queue: str, job: str = "") -> Iterator[Finding]:
+    """One finding for what is dropped of an immutable part, at the first place."""
+    lost = list(_lost(raw, ""))
+    if not lost:
+        return
+    path, text = lost[0]
+    more = f" and {len(lost) - 1} more" if len(lost) > 1 else ""
+    name = part.field.rpartition(".")[2]
+    fix = ["# leave out, since an absent field means the same:"]
+    for at, value in lost[:_SHOWN]:
+        # An empty list stands for no command at all, an absent one for the runtime's.
+        back = "  # (that of the runtime is back then)" if at in (".command", ".args") else ""
+        fix.append(f"#   {name}{at.rpartition('.')[0]}.{value}{back}")
+    if len(lost) > _SHOWN:
+        fix.append(f"#   and {len(lost) - _SHOWN} more")
+    yield Finding(
+        Origin(part.object, part.field + path, part.short + path if not job else part.short),
+        f'Kueue 0.17 drops it, the run never starts: "{text}"{more} (queue "{queue}")',
+        "\n".join(fix),
+        job=job,
+        subject=f"{part.short} emptied",
+        why="the CRD takes Kueue's write for a change of an immutable field and refuses it, so the run stays suspended",
+    )
+
+
+def _lost(raw: Any, path: str) -> Iterator[tuple[str, str]]:
+    """Path (below the part) and text of every field that Go's encoder leaves out."""
+    if isinstance(raw, Mapping):
+        for key, value in raw.items():
+            if value == "" and key in _TEXTS:
+                yield f"{path}.{key}", f"{key}: ''"
+            elif value is False and key == "readOnly" and not path.endswith(".csi"):
+                yield f"{path}.{key}", f"{key}: false"
+            elif value == [] and key != "sources":
+                yield f"{path}.{key}", f"{key}: []"
+            elif value == {} and key in _MAPS:
+                yield f"{path}.{key}", f"{key}: {{}}"
+            elif value and not isinstance(value, str):
+                yield from _lost(value, f"{path}.{key}")
+    elif isinstance(raw, list):
+        for index, item in enumerate(raw):
+            if item and not isinstance(item, str):
+                yield from _lost(item, f"{path}[{index}]")
+
+
 RULE = Rule(
     id="lost-by-kueue",
     severity=Severity.WARN,
     why="after Kueue's write the pod template differs from the JobSet's, JobSet refuses it, and the run never starts",
     check=check,
-    when=OVERRIDES,
 )
