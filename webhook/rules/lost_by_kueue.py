@@ -31,6 +31,7 @@ from webhook.model.finding import Finding, Origin, Severity
 from webhook.model.names import QUEUE_LABEL
 from webhook.model.release import Release
 from webhook.model.rule import Rule
+from webhook.model.sign import QUEUED
 from webhook.model.subject import Subject
 
 _FIELDS: Final = ("terminationGracePeriodSeconds",)
@@ -129,4 +130,5 @@ RULE = Rule(
     severity=Severity.WARN,
     why="after Kueue's write the pod template differs from the JobSet's, JobSet refuses it, and the run never starts",
     check=check,
+    when=QUEUED,
 )
