@@ -60,13 +60,19 @@ def upsert(env: Sequence[Raw], *added: Iterable[Raw]) -> list[Raw]:
 
 def written_env(variables: Iterable[Raw]) -> list[Raw]:
     """``spec.trainer.env`` (or an initializer's) as Trainer copies it: ``valueFrom`` leaves no ``value`` beside it, and
-    ``fileKeyRef`` is not copied."""
+    neither ``fileKeyRef`` nor the ``apiVersion`` of a ``fieldRef`` is copied."""
     out: list[Raw] = []
     for variable in variables:
         source = variable.get("valueFrom")
-        if source is not None and ("value" in variable or "fileKeyRef" in source):
-            if "fileKeyRef" in source:
+        if source is not None and ("value" in variable or "fileKeyRef" in source or "fieldRef" in source):
+            field = source.get("fieldRef")
+            if "fileKeyRef" in source or "apiVersion" in (field or EMPTY):
                 source = {kind: value for kind, value in source.items() if kind != "fileKeyRef"}
+                if field:
+                    source["fieldRef"] = {key: value for key, value in field.items() if key != "apiVersion"}
+            elif "value" not in variable:
+                out.append(variable)
+                continue
             variable = {"name": variable.get("name"), "valueFrom": source}
         out.append(variable)
     return out
