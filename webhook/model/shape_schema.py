@@ -181,7 +181,7 @@ class ClaimTemplate(Shape):
 
 
 class ClaimSource(Shape):
-    claim_name: str | None = None
+    claim_name: str = ""
     read_only: bool | None = None
 
 

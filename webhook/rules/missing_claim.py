@@ -13,9 +13,9 @@ Good:
       persistentVolumeClaim:
         claimName: train-ckpt
 Reads: every claim that a volume of a training pod names.
-Silent when: the claim exists, JobSet makes it (volumeClaimPolicies), or claims are on another cluster.
-A claim that could not be looked up is audited. A dry-run only warns: what stands beside it in the same apply does not
-exist yet either.
+Silent when: the claim exists, JobSet makes it (volumeClaimPolicies), claims are on another cluster, or no name is given
+(unbuildable-pod). A claim that could not be looked up is audited. A dry-run only warns: what stands beside it in the
+same apply does not exist yet either.
 """
 
 from __future__ import annotations
@@ -32,7 +32,9 @@ from webhook.storage import claim_uses, modes_needed, new_claim
 
 def check(subject: Subject) -> Iterator[Finding]:
     for use in claim_uses(subject):
-        name = use.storage.claim_name or ""
+        name = use.storage.claim_name
+        if not name:
+            continue
         if use.claim is Gap.ABSENT:
             create = new_claim(subject.namespace, name, [modes_needed(subject)], "<size>")
             dry = subject.request.dry_run
@@ -50,7 +52,8 @@ def check(subject: Subject) -> Iterator[Finding]:
             yield Finding(
                 at=use.origin(),
                 problem=f'claim "{name}" is not known: {why}',
-                fix=f"kubectl get pvc {name} -n {subject.namespace} -o yaml",
+                fix=f"kubectl get pvc {name} -n {subject.namespace} -o yaml > claim.yaml\n"
+                "# then ckptguard review --state claim.yaml, or --live",
                 at_most=Severity.AUDIT,
                 job=use.job,
                 container=use.container,
