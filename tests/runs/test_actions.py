@@ -371,6 +371,31 @@ def test_delete_would_take_the_claim(tmp_path: Path) -> None:
     assert delete(fake.session([]), with_data=True).lost == ("ckpt-run",)
 
 
+def test_delete_does_not_go_on_where_it_cannot_see_what_goes_too(tmp_path: Path) -> None:
+    fake = cluster(tmp_path, 100)
+    fake.refuse = lambda _, path, __: Answer(403, {"message": "forbidden"}) if "/jobsets" in path else None
+    with pytest.raises(CannotDo, match=r"JobSet cannot be read .*get jobsets -n team\): forbidden; with --with-data"):
+        delete(fake.session([]), with_data=False)
+    assert "run" in fake.trainjobs
+    delete(fake.session([]), with_data=True)
+    assert "run" not in fake.trainjobs
+
+
+def test_delete_of_a_run_that_has_no_jobset_yet(tmp_path: Path) -> None:
+    fake = cluster(tmp_path)
+    fake.jobsets, fake.pods = {}, {}
+    delete(fake.session([]), with_data=False)
+    assert "run" not in fake.trainjobs
+
+
+def test_it_says_that_others_may_share_the_directory_where_it_cannot_look(tmp_path: Path) -> None:
+    fake = suspended(tmp_path, 100, 200, log=lambda _: "resuming from /mnt/ckpt/run/checkpoint-100")
+    fake.refuse = lambda _, path, __: Answer(403, {"message": "forbidden"}) if path.endswith("/jobsets") else None
+    said: list[str] = []
+    assert resume(fake.session(said), from_step=100).good
+    assert any("whether another run keeps its checkpoints there too is not known" in line for line in said)
+
+
 def test_it_may_not_be_suspended(tmp_path: Path) -> None:
     fake = cluster(tmp_path, 100)
     fake.refuse = lambda method, path, body: Answer(403, {"message": "forbidden"}) if method == "PATCH" else None

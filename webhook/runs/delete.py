@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from webhook.model.pod import EMPTY
-from webhook.runs.run import TRAINJOBS, CannotDo, Directory, Run
+from webhook.runs.run import JOBSETS, TRAINJOBS, CannotDo, Directory, Run
 from webhook.runs.session import POLL, Session, any_directory
 
 
@@ -23,6 +23,8 @@ def delete(session: Session, with_data: bool) -> Deleted:
     started = session.kube.clock.monotonic()
     directory = any_directory(session, run)
     lost = claims_that_go(run)
+    if run.jobset is None and not with_data:
+        _only_where_there_is_none(session, run)
     if directory is not None and directory.claim is not None:
         answer = session.kube.request(
             "GET", f"/api/v1/namespaces/{run.namespace}/persistentvolumeclaims/{directory.claim}"
@@ -53,6 +55,16 @@ def delete(session: Session, with_data: bool) -> Deleted:
         wait.pause(POLL)
     session.state = f'run "{run.name}" is deleted'
     return Deleted(directory, tuple(lost), session.kube.clock.monotonic() - started)
+
+
+def _only_where_there_is_none(session: Session, run: Run) -> None:
+    """Raises CannotDo where there may be a JobSet: what it takes with it would not be known."""
+    answer = session.kube.request("GET", f"{JOBSETS}/namespaces/{run.namespace}/jobsets/{run.name}")
+    if answer.code != 404:
+        raise CannotDo(
+            f"whether a claim goes with the run is not known, its JobSet cannot be read (kubectl auth can-i get "
+            f"jobsets -n {run.namespace}): {answer.message}; with --with-data it is deleted all the same"
+        )
 
 
 def claims_that_go(run: Run) -> tuple[str, ...]:

@@ -67,7 +67,8 @@ class Session:
         """Other runs with the same directory, which are said."""
         try:
             others = others_on(self.kube, run, directory, self.policy)
-        except Exception:  # a courtesy: what it needs may not be readable
+        except Exception as error:  # a courtesy: what it needs may not be readable
+            self.say(f"warning: whether another run keeps its checkpoints there too is not known: {error}")
             return []
         if others:
             names = ", ".join(f'"{other}"' for other in others[:3])
