@@ -92,7 +92,7 @@ def test_what_has_no_place_is_named(training: Any, field: str) -> None:
 def test_a_runtime() -> None:
     assert parse_runtime("mine") == ("ClusterTrainingRuntime", "mine")
     assert parse_runtime("TrainingRuntime/mine") == ("TrainingRuntime", "mine")
-    for text in ("Runtime/mine", "TrainingRuntime/", ""):
+    for text in ("Runtime/mine", "TrainingRuntime/", "", "a b", "TrainingRuntime/Rt"):
         with pytest.raises(ValueError):
             parse_runtime(text)
 
@@ -135,3 +135,12 @@ def test_the_users_own_document_converts() -> None:
     made, faults = convert(yaml.safe_load("\n".join(kept)), Wanted())
     assert faults == []
     assert made["metadata"]["annotations"]["checkpoint-guard.io/layout"] == "tiered"
+
+
+@pytest.mark.parametrize("key", ["", "a b", "a/b/c", "/x"])
+def test_a_label_key_is_one(key: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "t.yaml").write_text(yaml.safe_dump(TRAINING))
+    with pytest.raises(SystemExit) as ended:
+        main(["convert", str(tmp_path / "t.yaml"), "--gpu-label", key])
+    assert ended.value.code == 2
+    assert "is no key of a label" in capsys.readouterr().err

@@ -35,6 +35,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--gpu-label",
         metavar="KEY",
+        type=_label_key,
         default="nvidia.com/gpu.product",
         help="node label of gpuType (default %(default)s)",
     )
@@ -49,6 +50,14 @@ def _runtime(text: str) -> tuple[str, str]:
         return parse_runtime(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _label_key(text: str) -> str:
+    from webhook.effective.buildable.syntax import is_qualified_name
+
+    if not is_qualified_name(text):
+        raise argparse.ArgumentTypeError(f'"{text}" is no key of a label')
+    return text
 
 
 def _release(text: str) -> Release:

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
+from webhook.effective.buildable.syntax import is_dns_subdomain
 from webhook.model.names import API_VERSION, LAYOUT, PATH, RUNTIME_KINDS
 from webhook.model.release import Release
 
@@ -55,6 +56,8 @@ def parse_runtime(text: str) -> tuple[str, str]:
         raise ValueError(f'"{kind}" is no kind of runtime: {" or ".join(RUNTIME_KINDS)}')
     if not name:
         raise ValueError("the runtime has no name")
+    if not is_dns_subdomain(name):
+        raise ValueError(f'"{name}" is no name of a runtime: a-z, 0-9, "-" and "."')
     return kind, name
 
 
@@ -64,7 +67,8 @@ def convert(training: Any, wanted: Wanted) -> tuple[Raw, list[Fault]]:
         return {}, [Fault("", "is no map: a Training has kind, version, job, environment, resources and storage")]
     faults = list(_strangers(training, _FIELDS, ""))
     if training.get("kind") != "Training":
-        faults.append(Fault("kind", f'is "{training.get("kind")}", not "Training"'))
+        said = f'is "{training["kind"]}", not' if "kind" in training else "is absent: write"
+        faults.append(Fault("kind", f'{said} "Training"'))
     if training.get("version") not in ("v1", None):
         faults.append(Fault("version", f'is "{training.get("version")}": only v1 is known'))
     name = _at(training, "job", "name")
