@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Callable, Iterator
 from typing import Final
 
@@ -105,9 +106,51 @@ def call_setting(
     """An argument of a call, under its keyword's name."""
     node = call.argument(name, position)
     if node is None:
-        value = UNKNOWN if call.open_ended else default
-        return Setting(name, value, python.at(call), given=False)
+        spread = _spread(python, call) if call.open_ended else {}
+        if spread and name in spread:
+            return Setting(name, spread[name], python.at(call))
+        return Setting(name, UNKNOWN if spread is None else default, python.at(call), given=False)
     return Setting(name, python.value(node, call.around), python.at(node), True, python.text(node))
+
+
+def is_open(python: Python, call: Call) -> bool:
+    """Whether a call may be given arguments that nobody sees; those of a dictionary in the text are seen."""
+    return call.open_ended and _spread(python, call) is None
+
+
+_CHANGES: Final = ("update", "setdefault", "pop", "clear", "popitem")
+
+
+def _spread(python: Python, call: Call) -> dict[str, Value] | None:
+    """What ``**settings`` gives where the text has the dictionary and leaves it as it is; None where it is not told."""
+    memo: dict[int, dict[str, Value] | None] = python.memo.setdefault("spread", {})
+    key = id(call.node)
+    if key not in memo:
+        memo[key] = None
+        found: dict[str, Value] = {}
+        nodes = [keyword.value for keyword in call.node.keywords if keyword.arg is None]
+        values = [python.value(node, call.around) for node in nodes]
+        starred = any(isinstance(one, ast.Starred) for one in call.node.args)
+        if not starred and all(isinstance(one, dict) for one in values) and not any(_changes(python, n) for n in nodes):
+            for value in values:
+                found.update(value)
+            memo[key] = found
+    return memo[key]
+
+
+def _changes(python: Python, node: ast.expr) -> bool:
+    """Whether a dictionary with a name is changed after it was written."""
+    if not isinstance(node, ast.Name | ast.Attribute):
+        return False
+    name = python.source.dotted(node)[0]
+    if any(python.source.dotted(one.receiver)[0] == name for one in python.methods(*_CHANGES) if one.receiver):
+        return True
+    return any(
+        isinstance(target, ast.Subscript) and python.source.dotted(target.value)[0] == name
+        for statement, _ in python.source.statements
+        if isinstance(statement, ast.Assign)
+        for target in statement.targets
+    )
 
 
 def flag_setting(invocation: Invocation, *names: str, default: Value = UNKNOWN, shown: str = "") -> Setting:

@@ -16,7 +16,7 @@ import ast
 from collections.abc import Iterator
 from typing import Final
 
-from webhook.frameworks.framework import Framework, Setting, Use, call_setting, flag_setting
+from webhook.frameworks.framework import Framework, Setting, Use, call_setting, flag_setting, is_open
 from webhook.script import UNKNOWN, Call, Invocation, Python, Script, Value
 from webhook.script.values import is_true
 
@@ -112,7 +112,7 @@ def _from_call(python: Python, call: Call, resume: Setting | None) -> Use:
         python.at(call),
         python,
         call,
-        partial=call.open_ended,
+        partial=is_open(python, call),
         directory=call_setting(python, call, "output_dir", UNKNOWN, 0),
         resume=resume,
         keep=call_setting(python, call, "save_total_limit", None),

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from webhook.frameworks.framework import Framework, Setting, Use, call_setting, negated, turned
+from webhook.frameworks.framework import Framework, Setting, Use, call_setting, is_open, negated, turned
 from webhook.script import UNKNOWN, Call, Python, Script
 from webhook.script.values import is_true
 
@@ -54,7 +54,7 @@ def _use(python: Python, trainer: Call) -> Use:
         python.at(trainer),
         python,
         trainer,
-        partial=trainer.open_ended,
+        partial=is_open(python, trainer),
         directory=root,
         resume=resume,
         until=until,

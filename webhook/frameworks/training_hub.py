@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from webhook.frameworks.framework import Framework, Setting, Use, call_setting, turned
+from webhook.frameworks.framework import Framework, Setting, Use, call_setting, is_open, turned
 from webhook.script import UNKNOWN, Call, Python, Script, Value
 from webhook.script.values import is_known, is_true
 
@@ -45,7 +45,7 @@ def _full(python: Python, call: Call) -> Use:
         python.at(call),
         python,
         call,
-        partial=call.open_ended,
+        partial=is_open(python, call),
         directory=call_setting(python, call, "ckpt_output_dir", UNKNOWN),
         resume=turned(jit, UNKNOWN),
         saves=turned(saves, _either(_default(saves.value, True), jit.value)),
@@ -62,7 +62,7 @@ def _orthogonal(python: Python, call: Call) -> Use:
         python.at(call),
         python,
         call,
-        partial=call.open_ended,
+        partial=is_open(python, call),
         directory=call_setting(python, call, "ckpt_output_dir", UNKNOWN),
         resume=turned(jit, UNKNOWN),
         saves=turned(saves, _either(_default(saves.value, False), jit.value)),
@@ -79,7 +79,7 @@ def _adapters(python: Python, call: Call) -> Use:
         python.at(call),
         python,
         call,
-        partial=call.open_ended,
+        partial=is_open(python, call),
         directory=call_setting(python, call, "ckpt_output_dir", UNKNOWN),
         resume=turned(jit, None if jit.value is False and storage.value is None else UNKNOWN),
         keep=turned(*_with_default(call_setting(python, call, "save_total_limit", 3), 3)),

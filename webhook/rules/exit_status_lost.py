@@ -57,11 +57,11 @@ def look(script: Script) -> Iterator[Remark]:
 
 
 def _judge(shell: Shell, command: Command, name: str) -> Remark | None:
-    if command.inside("function", "substitution", "test", "subshell", "for", "while", "!", "case") is not None:
-        return None
     if _is_kept(shell):
         return None
     program = said(command.beginning)[:48]
+    if command.inside("function", "substitution", "test", "subshell", "for", "while", "!", "case") is not None:
+        return _left_by_loop(shell, command, program, name)
     after = [
         other
         for other in shell.commands
@@ -119,6 +119,22 @@ def _judge(shell: Shell, command: Command, name: str) -> Remark | None:
             subject=name,
         )
     return None
+
+
+def _left_by_loop(shell: Shell, command: Command, program: str, name: str) -> Remark | None:
+    """``for ...; do program & done`` at the end: the shell is gone before any of them has done anything."""
+    if [around.kind for around in command.around if around.kind != "group"] != ["for", "&"]:
+        return None
+    if any(other.words and other.statement > command.statement for other in shell.commands):
+        return None
+    if any(other.name == "wait" for other in shell.commands):
+        return None
+    return Remark(
+        command.place,
+        f'"{program}" runs in the background and nothing waits for it',
+        "pids+=($!)    # in the loop, and behind it:\nfor pid in ${pids[@]}; do wait $pid || exit 1; done",
+        subject=name,
+    )
 
 
 def _is_kept(shell: Shell) -> bool:

@@ -51,8 +51,9 @@ def look(script: Script) -> Iterator[Remark]:
     known = {use.resume.place for use in find_uses(script) if use.resume is not None}
     for invocation in script.invocations:
         for name, flag in invocation.flags.items():
-            if "resume" in name and flag.place not in known and _is_one(flag.value):
-                yield _remark(flag.place, flag.value, f"{flag.name} <the newest checkpoint in {_parent(flag.value)}>")
+            if "resume" in name and flag.place not in known and (_is_one(flag.value) or _is_name_of_one(flag.value)):
+                newest = f"<the newest checkpoint{' in ' * bool(_parent(flag.value))}{_parent(flag.value)}>"
+                yield _remark(flag.place, flag.value, f"{flag.name} {newest}")
     yield from _loaded(script)
 
 
@@ -88,6 +89,11 @@ def _is_one(value: Value) -> bool:
     if letters == "":
         return len(last) > 1
     return letters.rstrip("-_=").endswith(_WORDS)
+
+
+def _is_name_of_one(value: Value) -> bool:
+    """``checkpoint-100``, which the program looks for in its own directory."""
+    return isinstance(value, str) and value.startswith("checkpoint") and _is_one(f"./{value}")
 
 
 def _start(call: Call) -> str:

@@ -66,7 +66,8 @@ def _hugging_face(script: Script, use: Use, python: Python) -> Iterator[Remark]:
         return
     train = trains[0]
     name = train.name if not train.name.startswith("()") else "trainer.train"
-    where = use.directory.written or "<output_dir>"
+    known = use.directory.value
+    where = use.directory.written or (f'"{known}"' if isinstance(known, str) else "<output_dir>")
     yield Remark(
         python.at(train),
         f'"{name}()" never resumes from what is saved into "{_said(use.directory.value)}"',

@@ -30,8 +30,9 @@ from webhook.model.script import Remark
 from webhook.model.subject import Subject
 from webhook.script import Call, Invocation, Python, Script, Value, program_findings
 from webhook.script.flow import in_loop, is_training
+from webhook.script.program import lies_in
 from webhook.script.shell import Command, Shell
-from webhook.script.values import is_true, said
+from webhook.script.values import is_text, is_true, said
 
 ID = "overwritten-output"
 _EXAMPLES: Final = frozenset(
@@ -63,6 +64,8 @@ _EXAMPLES: Final = frozenset(
 """transformers' own examples up to 4.x, which look for a checkpoint only without --overwrite_output_dir. Read in
 ``examples/pytorch/*/run_*.py``: ``if ... do_train and not training_args.overwrite_output_dir``. From 5.0 on the flag is
 no argument any more, so whoever gives it runs an older one."""
+_SAVES: Final = ("output_dir", "checkpoint_dir", "checkpoints_dir", "ckpt_dir", "save_dir", "save_path")
+"""Flags by which programs are told where to save."""
 
 
 def look(script: Script) -> Iterator[Remark]:
@@ -119,13 +122,14 @@ def _reads_flag(python: Python) -> bool:
 
 def _removed(script: Script, shell: Shell) -> Iterator[Remark]:
     """``rm -rf`` of the directory or of all in it, before the training and on no condition."""
-    own = {id(invocation.command) for invocation in script.invocations if is_training(invocation)}
+    trainings = [invocation for invocation in script.invocations if is_training(invocation)]
+    own = {id(invocation.command) for invocation in trainings}
     last = max((at for at, command in enumerate(shell.commands) if id(command) in own), default=-1)
     for at, command in enumerate(shell.commands):
         if command.name != "rm" or at > last or not _recursive(command) or _conditional(command):
             continue
         for word, raw in zip(command.words[1:], command.raw[1:], strict=False):
-            if _empties(script, word, raw):
+            if _empties(script, word, raw) or any(_is_saved_to(invocation, word) for invocation in trainings):
                 yield Remark(
                     command.place,
                     f'"{said(command.source)}" removes the checkpoints at every start',
@@ -133,6 +137,16 @@ def _removed(script: Script, shell: Shell) -> Iterator[Remark]:
                     subject=command.source,
                 )
                 return
+
+
+def _is_saved_to(invocation: Invocation, word: Value) -> bool:
+    """Whether a flag of the training says that it saves there: ``rm -rf $OUT`` and then ``--output_dir $OUT``."""
+    flag = invocation.flag(*_SAVES)
+    if flag is None or not is_text(flag.value) or not is_text(word):
+        return False
+    if isinstance(word, str):
+        return word.strip("./~") != "" and lies_in(flag.value, word)
+    return bool(flag.value == word)
 
 
 def _recursive(command: Command) -> bool:

@@ -91,9 +91,13 @@ def _kept(shell: Shell, command: Command) -> str:
             return "(older than 5.1) stays before" if shell.dialect == "bash" else "stays before"
         return "stays before"
     if shell.dialect == "bash":
-        if not _is_last(shell, command) or shell.trailing:
+        if not _is_last(shell, command) or shell.trailing or command.name == "eval":
             return "stays before"
-        beside = any(other.place.line == command.place.line for other in shell.commands if other is not command)
+        beside = any(
+            other.place.line == command.place.line and other.inside("substitution") is None
+            for other in shell.commands
+            if other is not command
+        )
         return "(older than 5.1) stays before" if beside else ""
     return "stays before" if shell.statements > 1 else ""
 
@@ -132,6 +136,8 @@ def _fix(shell: Shell, command: Command) -> str:
     if command.inside("&") is not None or after:
         own = command.source.removesuffix("&").rstrip()
         return f"{own} & pid=$!\ntrap 'kill -TERM $pid; wait $pid' TERM\nwait $pid"
+    if command.name == "eval":
+        return line.replace("eval ", "eval exec ", 1)
     at = line.find(start)
     fixed = line[:at] + "exec " + line[at:] if at >= 0 else f"exec {command.source}"
     return fixed

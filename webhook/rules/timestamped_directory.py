@@ -96,6 +96,7 @@ def _of_variables(script: Script) -> Iterator[Remark]:
 
 
 def _of_saves(script: Script) -> Iterator[Remark]:
+    told: set[str] = set()
     for save in saves(script):
         if not isinstance(save.value, Text) or not in_loop(save.python, save.call):
             continue
@@ -103,7 +104,8 @@ def _of_saves(script: Script) -> Iterator[Remark]:
         source = _fresh(script, directory)
         if not source or _per_save(save.python, source) or _chosen_above(save.python, directory):
             continue
-        if script.on_volume(save.value):
+        if script.on_volume(save.value) and source not in told:
+            told.add(source)
             path = save.python.text(save.path)
             yield _remark(script, save.python.at(save.call), path, source, directory, path)
 

@@ -58,6 +58,10 @@ _PLAIN: Final = (
     "status",
     "history",
     "label",
+    "git",
+    "date",
+    "update",
+    "wandb",
 )
 _FULL: Final = (
     r"optim\w*[^\n]{0,40}state_dict|state_dict[^\n]{0,60}optim|\bopt\w*\.state_dict|save_state\(|get_state_dict\("
@@ -120,11 +124,12 @@ def _holds_weights(python: Python, node: ast.expr, around: Around | None, depth:
     if isinstance(node, ast.Call):
         if isinstance(node.func, ast.Attribute) and node.func.attr == "state_dict":
             return _is_model(python, node.func.value)
-        return False
+        inner = _same_model(python, node)
+        return inner is not None and depth < 6 and _holds_weights(python, inner, around, depth + 1)
     if isinstance(node, ast.Name | ast.Attribute):
         # torch.save(model): the object itself, of which nothing is known but its name.
         last = python.source.dotted(node)[0].lower().rpartition(".")[2]
-        return last.endswith(("model", "net", "network")) and _is_model(python, node)
+        return last == "ema" or (last.endswith(("model", "net", "network")) and _is_model(python, node))
     if not isinstance(node, ast.Dict) or depth > 4:
         return False
     items: list[tuple[str, ast.expr, Around | None]] = []
@@ -134,10 +139,22 @@ def _holds_weights(python: Python, node: ast.expr, around: Around | None, depth:
     return _all_weights(python, items, depth + 1)
 
 
+def _same_model(python: Python, node: ast.Call) -> ast.expr | None:
+    """``deepcopy(model)``, ``unwrap_model(model)``, ``model.half()``: the model itself."""
+    if isinstance(node.func, ast.Attribute) and node.func.attr in ("half", "float", "cpu", "eval", "bfloat16"):
+        return node.func.value
+    name = python.source.dotted(node.func)[0].rpartition(".")[2]
+    return node.args[0] if name in ("deepcopy", "de_parallel", "unwrap_model") and node.args else None
+
+
 def _all_weights(python: Python, items: list[tuple[str, ast.expr, Around | None]], depth: int) -> bool:
     """Whether one is a model's state and no other can be an optimizer's."""
     weights = False
     for name, value, around in items:
+        if isinstance(value, ast.Constant) and value.value is None:
+            continue
+        if name == "opt" and isinstance(value, ast.Call) and python.source.dotted(value.func)[0] == "vars":
+            continue  # the options of the command line
         if not name or "optim" in name or name == "opt":
             return False
         if any(_holds_weights(python, origin, where, depth) for origin, where in python.origins(value, around)):

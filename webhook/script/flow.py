@@ -110,14 +110,19 @@ def _called_in_loop(python: Python, call: Call, scope: Around, name: str, depth:
         # ``model.train()`` does not call the ``train()`` of the program's own trainer.
         callers = [one for one in callers if _is_own(python, one)]
     if not callers:
-        # A method may be a hook that a framework calls; a function may be handed on.
-        return None
+        # A method may be a hook that a framework calls; a function may be handed on, and one that is told the epoch
+        # is called for each.
+        return True if not method and _is_told_the_time(scope.node) and _handed_on(python, name) else None
     if method or _handed_on(python, name):
         return True if any(in_loop(python, one, depth + 1) for one in callers) else None
     answers = [in_loop(python, one, depth + 1) for one in callers]
     if any(answers):
         return True
     return None if None in answers else False
+
+
+def _is_told_the_time(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    return any(one.arg in ("epoch", "step", "global_step", "iteration", "n_iter") for one in function.args.args)
 
 
 _COMMON: Final = frozenset(("train", "eval", "step", "forward", "save", "load", "update", "fit"))

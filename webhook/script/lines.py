@@ -24,7 +24,18 @@ def search(source: Source, pattern: str, *words: str) -> Any:
         for word in words:
             if word in line:
                 found = compiled.search(line)
-                if found is not None and not line.lstrip().startswith("#"):
+                if found is not None and not _is_comment(line, found.end()):
                     return found
                 break
     return None
+
+
+def _is_comment(line: str, at: int) -> bool:
+    """Whether what ends at a place in a line ends behind a ``#`` that is in no text."""
+    mark = line.find("#")
+    while 0 <= mark < at:
+        before = line[:mark]
+        if before.count('"') % 2 == 0 and before.count("'") % 2 == 0:
+            return True
+        mark = line.find("#", mark + 1)
+    return False

@@ -12,7 +12,7 @@ from webhook.script.config import Config, read_config
 from webhook.script.python import Python
 from webhook.script.shell import Command, Held, NotRead, Shell, plain_text, read_shell
 from webhook.script.sources import dedented, python_source
-from webhook.script.values import UNKNOWN, Text, Unknown, Value, head, is_known, join_path
+from webhook.script.values import UNKNOWN, Text, Unknown, Value, head, is_known, join_path, tail
 from webhook.script.words import INITS, LONGEST, SHELLS, TOOLS, WRAPPERS
 
 _NESTED: Final = 3
@@ -251,6 +251,13 @@ class _Reader:
                     at += 1
             elif name in WRAPPERS:
                 at = _after_wrapper(name, words, at + 1)
+            elif name == "eval" and command is not None:
+                evaluated = _evaluated(words[at + 1 :], raws[at + 1 :], places[at + 1 :], env)
+                if evaluated is None:
+                    self.whole = False
+                    return
+                words, raws, places = evaluated
+                at = 0
             else:
                 break
         if at >= len(words):
@@ -510,6 +517,12 @@ class _Reader:
         while at < len(words):
             word = words[at]
             if not isinstance(word, str):
+                if tail(word).endswith(".py"):
+                    # "$(pwd)/train.py": its name is known, where it lies is not.
+                    named = tail(word).rpartition("/")[2] if "/" in tail(word) else ""
+                    own = [named, *words[at + 1 :]]
+                    self._script(own, raws[at:], places[at:], env, command, launchers, launcher_flags)
+                    return
                 self.whole = False
                 return
             if word == "-c" or (word[:1] == "-" and word[:2] != "--" and word.endswith("c") and len(word) < 5):
@@ -717,6 +730,22 @@ def _after_wrapper(name: str, words: Sequence[Value], at: int) -> int:
         else:
             break
     return at
+
+
+def _evaluated(
+    words: Sequence[Value], raws: Sequence[str], places: Sequence[Place], env: Mapping[str, Value]
+) -> tuple[Sequence[Value], Sequence[str], Sequence[Place]] | None:
+    """The words of the one command that ``eval`` makes of its own; None where it makes several, or a pipeline."""
+    if not words or not all(isinstance(word, str) for word in words):
+        return words, raws, places
+    try:
+        shell = read_shell(" ".join(words), places[0], env, "bash", "")
+    except NotRead:
+        return None
+    if len(shell.commands) != 1 or shell.commands[0].around or shell.faults:
+        return None
+    found = shell.commands[0]
+    return found.words, found.raw, [places[0]] * len(found.words)
 
 
 def _moved(place: Place, line: int, reader: _Reader) -> Place:

@@ -31,6 +31,11 @@ TOOLS: Final = frozenset(
         "autotrain",
         "oumi",
         "nemo",
+        "fairseq-train",
+        "fairseq-hydra-train",
+        "onmt_train",
+        "sockeye-train",
+        "nnUNetv2_train",
     )
 )
 """Commands that train by themselves, by name."""
