@@ -115,8 +115,20 @@ def _jobs(prepared: Prepared, spec: Raw, name: str) -> tuple[EffectiveJob, ...]:
     trainer = spec.get("trainer")
     counts = _pods(prepared, shape, trainer)
     plan = _Plan(prepared, shape, spec, trainer, label, name, counts)
+    # Then only overrides, the number of pods and spec.trainer tell a job from that of the runtime alone.
+    plain = (
+        shape is prepared.shape
+        and plan.initializer is None
+        and not plan.injections
+        and prepared.mpi is None
+        and prepared.flux is None
+        and prepared.claim_layer is None
+    )
     jobs: list[EffectiveJob] = []
     for index, job in enumerate(prepared.jobs):
+        if plain and not shape.receives[index] and job.name not in overrides and counts[index] == shape.counts[index]:
+            jobs.append(prepared.alone.jobs[index])
+            continue
         pod = job.pod
         node = job.node
         labels = job.labels

@@ -14,6 +14,8 @@ class Release(Enum):
     V2_2 = "2.2"
     V2_3 = "2.3"
 
+    __hash__ = object.__hash__  # Enum's is Python code, and whatever is kept is found by the release
+
     @property
     def override_field(self) -> str:
         """The field under ``spec`` of a TrainJob that changes pods in this release."""

@@ -10,7 +10,7 @@ from typing import Final
 
 from webhook.model.cluster import Claim, Gap
 from webhook.model.names import ANCESTOR_LABEL, CHECKPOINT_SIZE, LAST_APPLIED, MODEL_PARAMS, QUEUE_LABEL, TRAINER_STEP
-from webhook.model.pod import EMPTY, DirectoryStatus, StorageKind
+from webhook.model.pod import EMPTY, TRAINER, DirectoryStatus, StorageKind
 from webhook.model.release import OVERRIDE_FIELDS
 from webhook.model.subject import Subject
 
@@ -53,6 +53,9 @@ SHORT_GRACE: Final = 65536
 NO_GROUP: Final = 131072
 """A directory lies on a claim, and its pod has no ``fsGroup``."""
 
+CONTAINERS: Final = 262144
+"""An override has containers, or nobody can tell what it has."""
+
 _DECLARED: Final = DirectoryStatus.DECLARED
 _SIZES: Final = frozenset((CHECKPOINT_SIZE, MODEL_PARAMS))
 _DURABLE: Final = (StorageKind.ONE_NODE, StorageKind.MANY_NODES, StorageKind.BY_TEMPLATE)
@@ -63,7 +66,9 @@ def signs_of(subject: Subject) -> int:
     signs = _signs_of_request(subject)
     effective = subject.effective
     if effective is None:
-        return signs
+        return signs | CONTAINERS
+    if not effective.jobs:
+        signs |= CONTAINERS
     unlabelled = UNLABELLED
     if not subject.checkpoints:
         signs |= NOT_PLAIN
@@ -90,6 +95,9 @@ def signs_of(subject: Subject) -> int:
                 signs |= SHORT_GRACE
         if "podFailurePolicy" in job.spec:
             signs |= RESTARTS
+        for layer in job.layers[1:]:
+            if "containers" in layer.pod and not layer.is_trainer and layer.object != TRAINER:
+                signs |= CONTAINERS
     if pods > 1:
         signs |= MANY_PODS
     jobset = effective.jobset_spec

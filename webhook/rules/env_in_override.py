@@ -28,7 +28,7 @@ from webhook.model.finding import Finding, Severity
 from webhook.model.paste import shown_value, to_yaml
 from webhook.model.pod import Layer, Raw
 from webhook.model.rule import Rule
-from webhook.model.sign import OVERRIDES
+from webhook.model.sign import CONTAINERS
 from webhook.model.subject import Subject
 
 _INITIALIZERS: Final = {"dataset-initializer": "dataset", "model-initializer": "model"}
@@ -93,6 +93,6 @@ RULE = Rule(
     severity=Severity.DENY,
     why="Trainer refuses the TrainJob, and its message does not say where the variables belong",
     check=check,
-    when=OVERRIDES,
+    when=CONTAINERS,
     reads_pods_only=True,
 )

@@ -43,7 +43,7 @@ def check(subject: Subject) -> Iterator[Finding]:
     own = subject.label
     for job in effective.jobs:
         for layer in job.layers[1:]:
-            if not layer.is_trainer and layer.object == own:
+            if layer.object == own and not layer.is_trainer:
                 yield from _containers(job, layer)
 
 
@@ -80,9 +80,11 @@ def _job(
 def _containers(job: EffectiveJob, layer: Layer) -> Iterator[Finding]:
     own = job.layers[0].pod
     for kind in ("containers", "initContainers"):
+        if not (written := layer.pod.get(kind)):
+            continue
         known = {container.get("name") for container in own.get(kind) or ()}
         foreign: set[str] | None = None
-        for index, container in enumerate(layer.pod.get(kind) or ()):
+        for index, container in enumerate(written):
             name = container.get("name") or ""
             if name in known:
                 continue

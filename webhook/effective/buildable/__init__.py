@@ -10,13 +10,13 @@ from collections.abc import Iterator
 from itertools import chain
 from typing import Any, Final
 
-from webhook.effective.buildable.containers import is_foreign, refused_containers, sound_in_containers
+from webhook.effective.buildable.containers import is_foreign, parts_of_containers, refused_containers
 from webhook.effective.buildable.jobsets import refused_coordinator, refused_jobset, refused_names, refused_templates
 from webhook.effective.buildable.metadata import refused_metadata
 from webhook.effective.buildable.mounts import Paste, no_paste
 from webhook.effective.buildable.pods import depends_on_pods, refused_job, refused_pod
 from webhook.effective.buildable.refusal import CONTROLLER, JOB_API, JOBSET, Refusal
-from webhook.effective.buildable.volumes import refused_volumes, sound_volumes, sources_of
+from webhook.effective.buildable.volumes import parts_of_volumes, refused_volumes, sources_of
 from webhook.effective.template import Prepared
 from webhook.model.pod import EffectiveSet
 from webhook.model.release import Release
@@ -45,10 +45,13 @@ def find_refusals(effective: EffectiveSet, paste: Paste, prepared: dict[Any, Any
         yield from refused_templates(effective)
         templates = _template_names(effective)
     for job in effective.jobs:
+        if id(job) in sound:
+            continue
         for part in job.metadata:
             yield from refused_metadata(JOB_API, part.origin, part.of, part.raw, job.name)
         if id(job.pod) not in sound:
-            yield from refused_volumes(job, sound)
+            if id(job.pod.get("volumes")) not in sound:
+                yield from refused_volumes(job, sound)
             yield from refused_containers(job, templates, paste, sound, effective.release)
             yield from refused_pod(job, sound)
         if id(job.spec) not in sound or not 0 <= job.pods <= _FEW:
@@ -72,27 +75,31 @@ def _sound_parts(effective: EffectiveSet, prepared: dict[Any, Any] | None) -> fr
         runtime: Prepared | None = prepared.get(effective.release)
         if runtime is None:
             return _NOTHING
-        found = prepared[key] = frozenset(_sound_in(runtime.alone))
+        parts = list(_parts_of(runtime.alone))
+        # By an alias in YAML one part may stand in several jobs: it has to be right in each.
+        wrong = {part for part, right in parts if not right}
+        found = prepared[key] = frozenset(part for part, right in parts if right and part not in wrong)
     return found
 
 
-def _sound_in(alone: EffectiveSet) -> Iterator[int]:
-    if next(refused_jobset(alone), None) is None:
-        yield id(alone.jobset_spec)
+def _parts_of(alone: EffectiveSet) -> Iterator[tuple[int, bool]]:
+    """Identities of parts, and whether they are right."""
+    yield id(alone.jobset_spec), next(refused_jobset(alone), None) is None
     templates = _template_names(alone) if alone.release.at_least(Release.V2_2) else _NOTHING
     for job in alone.jobs:
-        yield from sound_volumes(job)
-        yield from sound_in_containers(job)
-        if next(refused_job(job), None) is None and not depends_on_pods(job):
-            yield id(job.spec)
-        if next(refused_pod(job, _NOTHING), None) is None:
-            if context := job.pod.get("securityContext"):
-                yield id(context)
-            faults = chain(
-                refused_volumes(job, _NOTHING), refused_containers(job, templates, no_paste, _NOTHING, alone.release)
-            )
-            if next(faults, None) is None:
-                yield id(job.pod)
+        yield from parts_of_volumes(job)
+        yield from parts_of_containers(job)
+        in_pod = next(refused_pod(job, _NOTHING), None) is None
+        if context := job.pod.get("securityContext"):
+            yield id(context), in_pod
+        in_parts = chain(
+            refused_volumes(job, _NOTHING), refused_containers(job, templates, no_paste, _NOTHING, alone.release)
+        )
+        right = in_pod and next(in_parts, None) is None
+        yield id(job.pod), right
+        in_job = next(refused_job(job), None) is None
+        yield id(job.spec), in_job and not depends_on_pods(job)
+        yield id(job), right and in_job
 
 
 def _template_names(effective: EffectiveSet) -> frozenset[str]:

@@ -20,6 +20,7 @@ from webhook.effective.buildable.syntax import (
 )
 from webhook.effective.buildable.volumes import sources_of
 from webhook.effective.trainer import RANK
+from webhook.model.bounded import Bounded
 from webhook.model.paste import shown_value, to_yaml
 from webhook.model.pod import EMPTY, EffectiveJob, Raw
 from webhook.model.quantity import BILLION, parse_quantity
@@ -41,6 +42,9 @@ _RARE: Final = frozenset(
         "resizePolicy",
     ]
 )
+_RIGHT: Final = Bounded(512)
+"""repr of a container's resources without claims -> whether they are right."""
+_LONGEST: Final = 512
 _PULL: Final = frozenset(("Always", "IfNotPresent", "Never"))
 _NATIVE: Final = frozenset(("cpu", "memory", "ephemeral-storage"))
 _RESTART: Final = frozenset(("Always", "OnFailure", "Never"))
@@ -58,25 +62,27 @@ def is_foreign(job: EffectiveJob, kind: str, container: Raw) -> bool:
     return not any(own.get("name") == name for own in job.layers[0].pod.get(kind) or ()) and len(job.layers) > 1
 
 
-def sound_in_containers(job: EffectiveJob) -> Iterator[int]:
-    """Identities of the resources, security contexts and mounts that the runtime gives the job's containers and are
-    right; of mounts where the pod has the runtime's own list of volumes, which is in it too then."""
+def parts_of_containers(job: EffectiveJob) -> Iterator[tuple[int, bool]]:
+    """Identities of the variables with a source, resources, security contexts and mounts that the runtime gives the
+    job's containers, with whether they are right; of mounts as long as the pod has the runtime's own list of volumes.
+    """
+    volumes: set[object] = {volume.get("name") for volume in job.pod.get("volumes") or ()}
     for _, _, container in job.containers():
-        resources, context = container.get("resources"), container.get("securityContext")
-        if resources and next(_refused_resources(job, "", resources), None) is None:
-            yield id(resources)
-        if context and next(_refused_context(job, "", context), None) is None:
-            yield id(context)
-    listed = job.pod.get("volumes")
-    volumes: set[object] = {volume.get("name") for volume in listed or ()}
-    for _, _, container in job.containers():
-        mounts = container.get("volumeMounts")
-        # An override may take the privilege away that some propagation needs.
-        if not listed or not mounts or any("mountPropagation" in mount for mount in mounts):
-            continue
-        if next(refused_mounts(job, container, "", mounts, volumes, no_paste), None) is None:
-            yield id(mounts)
-            yield id(listed)
+        for variable in container.get("env") or ():
+            # A file stands in a volume, which an override may replace.
+            if (source := variable.get("valueFrom")) is not None and "fileKeyRef" not in source:
+                yield id(variable), next(_refused_variable(job, "", variable), None) is None
+        if resources := container.get("resources"):
+            yield id(resources), next(_refused_resources(job, "", resources), None) is None
+        if context := container.get("securityContext"):
+            yield id(context), next(_refused_context(job, "", context), None) is None
+        if mounts := container.get("volumeMounts"):
+            # An override may take the privilege away that some propagation needs.
+            yield (
+                id(mounts),
+                not any("mountPropagation" in mount for mount in mounts)
+                and next(refused_mounts(job, container, "", mounts, set(volumes), no_paste), None) is None,
+            )
 
 
 def refused_containers(
@@ -124,11 +130,12 @@ def refused_containers(
                 keys = [variable.get("name") or "" for variable in env]
                 doubtful = "" in keys or not is_env_name("".join(keys))
                 for variable in env if doubtful else [one for one in env if "valueFrom" in one]:
-                    if doubtful or variable["valueFrom"] is not RANK:
+                    if doubtful or (variable["valueFrom"] is not RANK and id(variable) not in sound):
                         yield from _refused_variable(job, name, variable)
             if (mounts := container.get("volumeMounts")) and not (unchanged and id(mounts) in sound):
                 yield from refused_mounts(job, container, name, mounts, volumes, paste)
-            if (resources := container.get("resources")) and id(resources) not in sound:
+            resources = container.get("resources")
+            if resources and id(resources) not in sound and not _are_right(job, resources):
                 yield from _refused_resources(job, name, resources)
             if (context := container.get("securityContext")) and id(context) not in sound:
                 yield from _refused_context(job, name, context)
@@ -195,6 +202,20 @@ def _refused_variable(job: EffectiveJob, container: str, variable: Raw) -> Itera
 
 def _text(variable: Raw) -> str:
     return to_yaml(shown_value(str(variable.get("name")), variable.get("value")))
+
+
+def _are_right(job: EffectiveJob, resources: Raw) -> bool:
+    """Whether nothing is wrong with the resources, remembered by their text: the same few are asked for every day."""
+    if "claims" in resources:
+        return False  # it takes the pod to tell
+    text = repr(resources)
+    if len(text) > _LONGEST:
+        return False
+    right: bool | None = _RIGHT.get(text)
+    if right is None:
+        right = next(_refused_resources(job, "", resources), None) is None
+        _RIGHT.put(text, right)
+    return right
 
 
 def _refused_resources(job: EffectiveJob, owner: str, resources: Raw) -> Iterator[Refusal]:

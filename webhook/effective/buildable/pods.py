@@ -64,8 +64,10 @@ def refused_pod(job: EffectiveJob, sound: frozenset[int]) -> Iterator[Refusal]:
             yield _pod(job, "securityContext", problem, fix)
         if (context.get("windowsOptions") or {}).get("hostProcess") and not pod.get("hostNetwork"):
             yield _pod(job, "securityContext", "hostProcess stands without hostNetwork", "windowsOptions: {}")
-    for field, problem, fix in _rare_faults(pod):
-        yield _pod(job, field, problem, fix)
+    for rare in [field for field in pod if field in _RARE]:
+        if (value := pod[rare]) is not None:
+            for field, problem, fix in _RARE[rare](rare, value, pod):
+                yield _pod(job, field, problem, fix)
     for toleration in pod.get("tolerations") or ():
         if toleration.get("operator") in _GATED_OPERATORS:
             yield Refusal(
@@ -133,13 +135,6 @@ def _job(job: EffectiveJob, field: str, problem: str, fix: str, mendable: bool =
 
 Fault = tuple[str, str, str]
 """Field, problem, fix."""
-
-
-def _rare_faults(pod: Raw) -> Iterator[Fault]:
-    for field, value in pod.items():
-        check = _RARE.get(field)
-        if check is not None and value is not None:
-            yield from check(field, value, pod)
 
 
 def _faults_of_selector(field: str, selector: Raw, pod: Raw) -> Iterator[Fault]:

@@ -49,11 +49,11 @@ def is_qualified_name(text: str) -> bool:
 
 def is_label_value(text: str) -> bool:
     """Empty, or at most 63 of alphanumerics, ``-``, ``_`` and ``.``, alphanumeric at both ends."""
-    if text == "":
-        return True
-    if len(text) > 63 or not text.isascii() or not (text[0].isalnum() and text[-1].isalnum()):
+    if len(text) > 63 or not text.isascii():
         return False
-    return text.translate(_QUALIFIED).isalnum()
+    if text == "" or text.isalnum():
+        return True
+    return text[0].isalnum() and text[-1].isalnum() and text.translate(_QUALIFIED).isalnum()
 
 
 def is_port_name(text: str) -> bool:

@@ -86,11 +86,15 @@ def sources_of(volume: Raw) -> list[str]:
     return [key for key, value in volume.items() if key in SOURCES and value is not None]
 
 
-def sound_volumes(job: EffectiveJob) -> Iterator[int]:
-    """Identities of the volumes that the runtime gives the job and whose names and sources are right."""
-    for volume in job.layers[0].pod.get("volumes") or ():
-        if is_dns_label(volume.get("name") or "") and next(_refused_sources(job, volume), None) is None:
-            yield id(volume)
+def parts_of_volumes(job: EffectiveJob) -> Iterator[tuple[int, bool]]:
+    """Identities of the volumes that the runtime gives the job, and of their list, with whether they are right."""
+    for volume in job.pod.get("volumes") or ():
+        yield (
+            id(volume),
+            is_dns_label(volume.get("name") or "") and next(_refused_sources(job, volume), None) is None,
+        )
+    if listed := job.pod.get("volumes"):
+        yield id(listed), next(refused_volumes(job, frozenset()), None) is None
 
 
 def refused_volumes(job: EffectiveJob, sound: frozenset[int]) -> Iterator[Refusal]:
