@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import argparse
+import json
+import os
 import subprocess
 import sys
 import types
+from pathlib import Path
 
 import pytest
 
 import webhook
 from webhook import cli
 from webhook.cli import COMMANDS, main
+
+JOB = """\
+apiVersion: trainer.kubeflow.org/v1alpha1
+kind: TrainJob
+metadata: {name: a}
+spec: {runtimeRef: {name: größe}}
+"""
 
 
 def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
@@ -90,3 +100,35 @@ def test_a_missing_library_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     finally:
         del sys.modules["lacking_command"]
     assert "has no library yaml: pip install ." in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("closed", "code"),
+    [
+        (">&-", 0),
+        ("2>&-", 0),
+        ("<&-", 0),
+        (">&- 2>&- <&-", 0),
+        ("nofile 2>&-", 2),
+        ("nofile 2>/dev/full", 2),
+        ("- <&-", 2),
+        (">/dev/full", 2),
+    ],
+)
+def test_closed_and_full_streams_change_no_exit_code(tmp_path: Path, closed: str, code: int) -> None:
+    (tmp_path / "job.yaml").write_text(JOB)
+    file = "" if closed.startswith(("nofile", "- ")) else "job.yaml"
+    command = f"{sys.executable} -m webhook review {file} {closed}"
+    env = {**os.environ, "PYTHONPATH": str(Path(webhook.__file__).parents[1])}
+    done = subprocess.run(command, shell=True, capture_output=True, text=True, timeout=60, cwd=tmp_path, env=env)
+    assert done.returncode == code
+    assert "fault" not in done.stderr
+
+
+def test_documents_for_programs_are_utf_8_in_any_locale(tmp_path: Path) -> None:
+    (tmp_path / "job.yaml").write_text(JOB, encoding="utf-8")
+    env = {**os.environ, "PYTHONPATH": str(Path(webhook.__file__).parents[1]), "PYTHONIOENCODING": "ascii"}
+    command = [sys.executable, "-m", "webhook", "review", "job.yaml", "--output", "json"]
+    done = subprocess.run(command, capture_output=True, timeout=60, cwd=tmp_path, env=env, check=True)
+    (result,) = json.loads(done.stdout)["results"]
+    assert "größe" in result["findings"][0]["problem"]

@@ -42,6 +42,7 @@ def main(argv: Sequence[str] | None = None, commands: Commands = COMMANDS) -> in
     arguments = list(sys.argv[1:] if argv is None else argv)
     # Modules and documents stay until the end: to look through them every 700 objects took a tenth of the time.
     gc.set_threshold(50_000, 20, 100)
+    _open_closed()
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
@@ -53,8 +54,21 @@ def main(argv: Sequence[str] | None = None, commands: Commands = COMMANDS) -> in
         _let_go()
         return 2
     except Exception as error:
-        sys.stderr.write(_missing(error) or _bug(error))
+        from webhook.cli.output import complain
+
+        complain([_missing(error) or _bug(error)])
         return 2
+
+
+def _open_closed() -> None:
+    """Python has None for a stream that is closed (``>&-``): what goes there is not wanted, and it holds nothing."""
+    if sys.stdin is None or sys.stdout is None or sys.stderr is None:
+        import os
+
+        # In this order each gets back its own number.
+        sys.stdin = sys.stdin or open(os.devnull)  # noqa: PTH123, SIM115
+        sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: PTH123, SIM115
+        sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: PTH123, SIM115
 
 
 def _run(arguments: list[str], commands: Commands) -> int:
@@ -162,9 +176,7 @@ def _missing(error: Exception) -> str:
     name = (getattr(error, "name", None) or "").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
     if not name or name == "webhook":
         return ""
-    return (
-        f"error: {sys.executable} has no library {name}: pip install ., or use .venv/bin/ckptguard after make setup\n"
-    )
+    return f"error: {sys.executable} has no library {name}: pip install ., or use .venv/bin/ckptguard after make setup"
 
 
 def _bug(error: Exception) -> str:
@@ -177,7 +189,7 @@ def _bug(error: Exception) -> str:
             place = f" in {code.co_filename.rpartition('webhook')[2].lstrip('/')} line {trace.tb_lineno}"
         trace = trace.tb_next
     what = " ".join(f"{type(error).__name__}: {error}".split())
-    return f"error: a fault of ckptguard itself, not of your files ({what[:300]}{place}): report it with the command\n"
+    return f"error: a fault of ckptguard itself, not of your files ({what[:300]}{place}): report it with the command"
 
 
 def _let_go() -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import sys
+
+from webhook.cli.output import complain, write, write_text
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -21,7 +22,7 @@ def run(arguments: argparse.Namespace) -> int:
         from webhook.model.nearest import nearest
 
         close = nearest(arguments.framework, [one.id for one in FRAMEWORKS])[0]
-        sys.stderr.write(f'error: unknown framework "{arguments.framework}"; nearest: {close}\n')
+        complain([f'error: unknown framework "{arguments.framework}"; nearest: {close}'])
         return 2
     if arguments.output == "json":
         import orjson
@@ -30,12 +31,12 @@ def run(arguments: argparse.Namespace) -> int:
             {"id": one.id, "title": one.title, "release": one.release, **{cell: getattr(one, cell) for cell in CELLS}}
             for one in shown
         ]
-        sys.stdout.write(orjson.dumps(rows, option=orjson.OPT_INDENT_2).decode() + "\n")
+        write_text(orjson.dumps(rows, option=orjson.OPT_INDENT_2).decode() + "\n")
         return 0
     width = max(map(len, CELLS))
-    for index, one in enumerate(shown):
-        sys.stdout.write("\n" if index else "")
-        sys.stdout.write(f"{one.id}  {one.title} ({one.release})\n")
-        for cell in CELLS:
-            sys.stdout.write(f"  {cell:<{width}}  {getattr(one, cell)}\n")
+    lines: list[str] = []
+    for one in shown:
+        lines += ["", f"{one.id}  {one.title} ({one.release})"]
+        lines += (f"  {cell:<{width}}  {getattr(one, cell)}" for cell in CELLS)
+    write(lines[1:])
     return 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable
+from io import TextIOWrapper
 from typing import TextIO
 
 
@@ -19,15 +20,21 @@ def write(lines: Iterable[str]) -> None:
 
 
 def write_text(text: str) -> None:
-    """Print a document that ends with its own newline."""
+    """Print a document for programs, which ends with its own newline: in UTF-8, whatever the locale says."""
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace")
     _write(text)
 
 
 def complain(lines: Iterable[str]) -> None:
-    """Print lines to standard error."""
+    """Print lines to standard error; where that cannot be written the exit code has to do."""
     text = "".join(f"{line}\n" for line in lines)
     if text:
-        sys.stderr.write(text)
+        try:
+            sys.stderr.write(text)
+            sys.stderr.flush()
+        except OSError:
+            _discard(sys.stderr)
 
 
 def _write(text: str) -> None:
@@ -35,13 +42,13 @@ def _write(text: str) -> None:
         sys.stdout.write(text)
         sys.stdout.flush()
     except BrokenPipeError:
-        _discard()
+        _discard(sys.stdout)
     except OSError as error:
-        _discard()
+        _discard(sys.stdout)
         complain([f"error: standard output cannot be written: {error.strerror}"])
         raise SystemExit(2) from None
 
 
-def _discard() -> None:
-    """Python flushes once more at exit, which would fail again and print a message of its own."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+def _discard(stream: TextIO) -> None:
+    """Python flushes once more at exit, which would fail again, print a message and change the exit code."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

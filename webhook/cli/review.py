@@ -55,7 +55,7 @@ def review_files(arguments: argparse.Namespace) -> Review:
         faults.extend(fault_of(error) for error in before.errors)
         named = (document for document in before.of_kind(*KINDS) if document.object["metadata"].get("name"))
         old = {document.key: document for document in named}
-        if inputs.documents and not any(document.key in old for document in inputs.documents):
+        if inputs.documents and not before.errors and not any(document.key in old for document in inputs.documents):
             notices.append(f"{arguments.old}: none of the objects in FILE stands there, so all are reviewed as new")
     # Runtimes first: a TrainJob of FILE is built from them as they will be stored.
     requests = {id(document): _request(document, old.get(document.key)) for document in inputs.documents}
