@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import json
 from typing import Any
 
@@ -253,6 +254,16 @@ def test_kueues_entry_on_its_own() -> None:
     assert done.object["spec"] == old["spec"]
     assert done.applied == ("restore_managers",)
     assert back(new, old, Release.V2_3, Policy(restore_managers=())).patch == ()
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
+def test_entries_come_back_in_their_old_order(order: tuple[int, ...]) -> None:
+    run = trainjob(annotations=ASKED, runtimePatches=[USER])
+    old = stored(run, Release.V2_3, kueue=True)
+    old["spec"]["runtimePatches"] = [old["spec"]["runtimePatches"][at] for at in order]
+    done = back(replaced(run, old), old, Release.V2_3)
+    assert done.object["spec"] == old["spec"]
+    assert back(done.object, old, Release.V2_3).patch == ()
 
 
 class TestRecovery:

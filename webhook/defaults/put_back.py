@@ -8,7 +8,7 @@ Silent when: the user has written something else under the same name or at the s
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, Final
 
 from webhook.model.default import Context, Default
@@ -33,7 +33,7 @@ def apply(draft: Draft, context: Context) -> bool:
         draft.set(RECORD, text)
     # Most UPDATEs leave these lists alone, and comparing them is quick.
     if old.get(ENTRIES) != draft.get(ENTRIES):
-        _entry(draft, old)
+        _entry(draft, old, context.policy.restore_managers)
     added = context.recorded
     if added is not None:
         if old.get(ENV) != draft.get(ENV):
@@ -44,17 +44,24 @@ def apply(draft: Draft, context: Context) -> bool:
     return len(draft.patch) > edits
 
 
-def _entry(draft: Draft, old: Draft) -> None:
-    """2.2 and later: the entry is ours as a whole, ``time`` included."""
-    for index, entry in enumerate(old.get(ENTRIES) or ()):
-        if entry.get("manager") != MANAGER:
-            continue
-        for at, now in enumerate(draft.get(ENTRIES) or ()):
-            if now.get("manager") == MANAGER:
-                if not _parts(entry) <= _parts(now):
-                    draft.set((*ENTRIES, at), entry)
-                return
-        draft.insert(ENTRIES, entry, index)
+def _entry(draft: Draft, old: Draft, others: Collection[str]) -> None:
+    """2.2 and later: the entry is ours as a whole, ``time`` included.
+
+    Entries of the managers that get theirs back as well come with it, in the old order, so that each finds its place.
+    """
+    entries = old.get(ENTRIES) or ()
+    there = {now.get("manager"): at for at, now in enumerate(draft.get(ENTRIES) or ())}
+    mine = next((entry for entry in entries if entry.get("manager") == MANAGER), None)
+    if mine is None:
+        return
+    if MANAGER in there:
+        if not _parts(mine) <= _parts(draft.get((*ENTRIES, there[MANAGER]))):
+            draft.set((*ENTRIES, there[MANAGER]), mine)
+        return
+    for index, entry in enumerate(entries):
+        manager = entry.get("manager")
+        if manager not in there and (manager == MANAGER or manager in others):
+            draft.insert(ENTRIES, entry, index)
 
 
 def _parts(entry: Raw) -> set[tuple[str, ...]]:
