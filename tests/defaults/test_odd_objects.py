@@ -73,7 +73,7 @@ def damaged(obj: Any, chance: random.Random) -> Any:
         parent = obj
         for part in path[:-1]:
             parent = parent[part]
-        if chance.random() < 0.5 and isinstance(path[-1], str):
+        if chance.random() < 0.5 and isinstance(path[-1], str) and path[-1] != "claimName":  # that one may not be null
             parent[path[-1]] = None
         else:
             del parent[path[-1]]
