@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.e2e.controlplane.cluster import JOBSETS, Object
+from tests.e2e.controlplane.cluster import JOBSETS, TRAINJOBS, Object
 from tests.e2e.controlplane.guard import Guard, unregister_webhook
 from tests.e2e.controlplane.processes import wait_until
 from tests.e2e.objects import (
@@ -234,7 +234,8 @@ def test_what_kueue_would_drop_is_warned_about(queues: Queues) -> None:
         "an event that says that JobSet refuses the pods",
         lambda: any('"vjobset.kb.io" denied' in event["message"] for event in queues.cluster.all_of("events", ns)),
     )
-    assert queues.stored("run")["spec"]["suspend"] is False
+    # Kueue may write more than once: the pods first, and that the run may start after that.
+    queues.cluster.wait_for(TRAINJOBS, "run", ns, until=lambda found: found["spec"]["suspend"] is False)
     jobset = queues.cluster.wait_for(JOBSETS, "run", ns)
     assert jobset["spec"]["suspend"] is True
 
