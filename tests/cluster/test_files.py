@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -204,6 +206,34 @@ def test_folders_are_read_to_their_depth(tmp_path: Path) -> None:
     assert len(load_files([str(tmp_path), str(tmp_path / "b.yaml")]).documents) == 3
     (tmp_path / "empty").mkdir()
     assert "no object" in load_files([str(tmp_path / "empty")]).notices[0].message
+
+
+def test_what_a_closed_folder_holds_is_not_known() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        top = Path(folder)
+        top.chmod(0o755)
+        (top / "a.yaml").write_text(CLAIM.format(name="a"))
+        (top / "closed").mkdir(mode=0)
+        root = os.geteuid() == 0
+        if root:
+            os.seteuid(65534)  # whom a closed folder keeps out
+        try:
+            loaded = load_files([folder])
+        finally:
+            if root:
+                os.seteuid(0)
+    assert labels(loaded) == ["PersistentVolumeClaim/a"]
+    assert [str(error) for error in loaded.errors] == [f"{folder}/closed: permission denied"]
+    assert "PersistentVolumeClaim" in loaded.damaged
+
+
+def test_pipes_in_a_folder_are_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.yaml")
+    (tmp_path / "a.yaml").write_text(CLAIM.format(name="a"))
+    (tmp_path / "gone.yaml").symlink_to("nowhere")
+    loaded = load_files([str(tmp_path)])
+    assert labels(loaded) == ["PersistentVolumeClaim/a"]
+    assert [error.message for error in loaded.errors] == ["no such file or folder"]
 
 
 def test_what_kustomize_has_to_build_first_is_said(tmp_path: Path) -> None:

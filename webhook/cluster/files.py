@@ -190,6 +190,7 @@ def _walk(folder: str, loaded: Loaded, kustomized: list[str]) -> Iterator[str]:
 
     def unreadable(error: OSError) -> None:
         loaded.errors.append(FileError(str(error.filename or folder), None, None, _reason(error)))
+        loaded.damaged.update(STATE_KINDS)
 
     for where, folders, files in os.walk(folder, onerror=unreadable):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
@@ -197,7 +198,10 @@ def _walk(folder: str, loaded: Loaded, kustomized: list[str]) -> Iterator[str]:
             kustomized.append(where)
         for name in sorted(files):
             if not name.startswith(".") and name.lower().endswith(SUFFIXES):
-                yield os.path.join(where, name)  # noqa: PTH118 - keeps the path as the user began it
+                path = os.path.join(where, name)  # noqa: PTH118 - keeps the path as the user began it
+                # A pipe would be waited for. A link that leads nowhere is an error of its own.
+                if os.path.isfile(path) or not os.path.exists(path):  # noqa: PTH110, PTH113
+                    yield path
 
 
 def _read_file(path: str, loaded: Loaded, seen: set[str], named: bool) -> None:
