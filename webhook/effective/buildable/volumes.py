@@ -117,7 +117,7 @@ def refused_volumes(job: EffectiveJob, sound: frozenset[int]) -> Iterator[Refusa
         if not is_dns_label(name):
             yield Refusal(
                 JOB_API,
-                job.volume_origin(name) if name else job.pod_origin(f"volumes[{index}]"),
+                job.volume_origin(name) if "name" in volume else job.pod_origin(f"volumes[{index}]"),
                 f'volume name "{name}" of job "{job.name}" is no DNS label',
                 f'name: <at most 63 of a-z, 0-9 and ->  # and in volumeMounts, instead of "{name}"',
                 job=job.name,
