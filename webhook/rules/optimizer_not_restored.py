@@ -33,7 +33,7 @@ from webhook.model.script import Remark
 from webhook.model.subject import Subject
 from webhook.script import Call, Python, Script, program_findings
 from webhook.script.contents import optimizer_of
-from webhook.script.flow import in_loop
+from webhook.script.flow import in_loop, is_no_start
 from webhook.script.lines import search
 from webhook.script.names import saves
 
@@ -73,7 +73,7 @@ def _by_hand(script: Script, python: Python) -> Iterator[Remark]:
         return
     for call in python.methods("load_state_dict"):
         node = call.argument("state_dict", 0)
-        if node is None or not _from_own(python, call, node):
+        if node is None or not _from_own(python, call, node) or is_no_start(python, call):
             continue
         source = _container(python, call, node)
         if source is None or "optim" in python.text(node).lower():

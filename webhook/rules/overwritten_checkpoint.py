@@ -26,7 +26,7 @@ from webhook.model.rule import Rule
 from webhook.model.script import Remark
 from webhook.model.subject import Subject
 from webhook.script import Script, Value, program_findings
-from webhook.script.flow import in_loop
+from webhook.script.flow import in_loop, is_no_start
 from webhook.script.loads import Load, loads
 from webhook.script.names import Save, saves
 from webhook.script.values import Text, Unknown, pieces, said
@@ -62,7 +62,8 @@ def look(script: Script) -> Iterator[Remark]:
         if save.function not in _WHOLE or not _is_fixed(save.value) or not in_loop(save.python, save.call):
             continue
         if "best" in save.name.lower() or not any(
-            _same(save.value, value) and not _comes_later(load, save) for value, load in read
+            _same(save.value, value) and not _comes_later(load, save) and not is_no_start(load.python, load.call)
+            for value, load in read
         ):
             continue
         path = save.python.text(save.path)

@@ -159,3 +159,37 @@ def loop_learns(python: Python) -> bool:
     return any(in_loop(python, call) for call in python.methods("backward", "train_batch")) or any(
         in_loop(python, call) and "optim" in call.name for call in python.methods("step")
     )
+
+
+def is_no_start(python: Python, call: Call, depth: int = 0) -> bool:
+    """Whether a call surely does not belong to a start of the training: it comes behind the loop that trains, to test
+    or to go back to the best, or in a function that only predicts; so do all calls of its own function."""
+    scope = call.around.scope if call.around is not None else None
+    if scope is not None and not _PREDICTS.isdisjoint(getattr(scope.node, "name", "").lower().split("_")):
+        return True
+    for statement, around in python.source.statements:
+        if (
+            isinstance(statement, ast.For | ast.While)
+            and (around.scope if around is not None else None) is scope
+            and (statement.end_lineno or 0) < call.line
+            and _teaches(python, statement)
+        ):
+            return True
+    if scope is None or scope.kind == "lambda" or depth > 3:
+        return False
+    method = scope.outer is not None and scope.outer.kind == "class"
+    callers = [one for one in python.source.calls_of(scope.node.name, method) if one.node is not call.node]
+    return bool(callers) and all(is_no_start(python, one, depth + 1) for one in callers)
+
+
+def _teaches(python: Python, loop: ast.For | ast.While) -> bool:
+    last = loop.end_lineno or 0
+    return any(
+        loop.lineno <= call.line <= last and ("train" in call.attr or call.attr in _LEARNS)
+        for call in python.source.calls
+    )
+
+
+_PREDICTS: Final = frozenset(
+    ("infer", "inference", "predict", "test", "eval", "evaluate", "generate", "demo", "export")
+)
