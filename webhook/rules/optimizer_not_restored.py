@@ -16,7 +16,7 @@ Good:
 Reads: what torch.save writes and what is done with what torch.load gives; --no-load-optim, load_optimizer_states;
 adapters that are loaded from a checkpoint without the trainer being told.
 Silent when: what is loaded comes from elsewhere (it is where the run begins); anything mentions the optimizer's state
-on the way back; a part of the program is not seen.
+on the way back; it is read when training is over or to predict; a part of the program is not seen.
 """
 
 from __future__ import annotations

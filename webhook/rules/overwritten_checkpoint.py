@@ -13,7 +13,8 @@ Good:
       torch.save(state, "/mnt/ckpt/run/latest.pt.tmp")
       os.replace("/mnt/ckpt/run/latest.pt.tmp", "/mnt/ckpt/run/latest.pt")
 Reads: saves in a loop whose path is always the same, and the loads of the same path.
-Silent when: anything is renamed or linked; the name changes with the step; the program does not read that path.
+Silent when: anything is renamed or linked; the name changes with the step; the program does not read that path, or
+reads it when training is over or to predict.
 """
 
 from __future__ import annotations
