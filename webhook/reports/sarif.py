@@ -62,7 +62,7 @@ def _rule(entry: Entry) -> dict[str, Any]:
     return {
         "id": entry.id,
         "shortDescription": {"text": f"{entry.title}."},
-        "fullDescription": {"text": f"{entry.title}. {entry.why}."},
+        "fullDescription": {"text": f"{entry.title}: {entry.why}."},
         "help": {"text": "\n".join(help_text)},
         "defaultConfiguration": {"level": _LEVEL[entry.severity]},
     }

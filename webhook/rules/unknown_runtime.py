@@ -29,17 +29,20 @@ def check(subject: Subject) -> Iterator[Finding]:
         return
     ref = subject.spec.get("runtimeRef") or {}
     kind, name = ref.get("kind") or "ClusterTrainingRuntime", ref.get("name") or ""
+    scope = f" -n {subject.namespace}" if kind == "TrainingRuntime" else ""
     here = f' in namespace "{subject.namespace}"' if kind == "TrainingRuntime" else ""
     if subject.runtime is Gap.UNKNOWN:
         problem = f'{kind} "{name}"{here} is not known: {subject.cluster.why_unknown(kind)}'
-        fix = f"ckptguard review <this file> --live  # or --state <the file or folder that has {kind} {name}>"
+        fix = (
+            f"kubectl get {kind.lower()} {name}{scope} -o yaml > runtime.yaml\n"
+            "ckptguard review <this file> --state runtime.yaml    # or --live"
+        )
     else:
         problem = f'{kind} "{name}" does not exist{here}'
         other = "TrainingRuntime" if kind == "ClusterTrainingRuntime" else "ClusterTrainingRuntime"
         if isinstance(subject.cluster.runtime(other, subject.namespace, name), Runtime):
             fix = f"runtimeRef:\n  apiGroup: trainer.kubeflow.org\n  kind: {other}\n  name: {name}"
         else:
-            scope = f" -n {subject.namespace}" if kind == "TrainingRuntime" else ""
             fix = f"kubectl get {kind.lower()}s{scope}  # and one of these names in spec.runtimeRef.name"
     yield Finding(Origin(subject.label, "spec.runtimeRef", "runtimeRef"), problem, fix, subject=f"{kind}/{name}")
 
