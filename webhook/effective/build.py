@@ -36,6 +36,7 @@ from webhook.effective.trainer import (
     torch_env,
     torchtune_command,
     upsert,
+    upsert_before,
     written_env,
     xgboost_env,
 )
@@ -116,14 +117,7 @@ def _jobs(prepared: Prepared, spec: Raw, name: str) -> tuple[EffectiveJob, ...]:
     counts = _pods(prepared, shape, trainer)
     plan = _Plan(prepared, shape, spec, trainer, label, name, counts)
     # Then only overrides, the number of pods and spec.trainer tell a job from that of the runtime alone.
-    plain = (
-        shape is prepared.shape
-        and plan.initializer is None
-        and not plan.injections
-        and prepared.mpi is None
-        and prepared.flux is None
-        and prepared.claim_layer is None
-    )
+    plain = prepared.plain and shape is prepared.shape and plan.initializer is None
     jobs: list[EffectiveJob] = []
     for index, job in enumerate(prepared.jobs):
         if plain and not shape.receives[index] and job.name not in overrides and counts[index] == shape.counts[index]:
@@ -139,15 +133,16 @@ def _jobs(prepared: Prepared, spec: Raw, name: str) -> tuple[EffectiveJob, ...]:
                 layers.append(entry.layer)
                 if entry.layer.pod:
                     pod = merge_pod(pod, entry.layer.pod)
+                    if "containers" in entry.layer.pod:
+                        node = node_index(pod)
                 if entry.labels:
                     labels = {**labels, **entry.labels}
                 if entry.metadata:
                     metadata += entry.metadata
-            node = node_index(pod)
         ancestor = shape.ancestors[index]
         if shape.receives[index] or plan.adds_to(job.name):
             pod = _trained(plan, index, job, pod, node, layers)
-        if plan.injections:
+        if prepared.injections:
             pod = _injected(plan, index, job, pod, layers)
         if plan.initializer is not None and ancestor in (DATASET, MODEL):
             pod = _initialized(plan, ancestor, pod, layers)
@@ -223,7 +218,6 @@ class _Plan:
         "env",
         "flux_env",
         "initializer",
-        "injections",
         "label",
         "name",
         "prepared",
@@ -248,7 +242,6 @@ class _Plan:
         self.args: Any = None
         self.processes: int | str = "auto"
         self.torchtune = False
-        self.injections: tuple[Raw, ...] = ()
         first = shape.first
         if trainer is not None:
             variables = trainer.get("env")
@@ -262,8 +255,6 @@ class _Plan:
                 self.torchtune = True
                 ref = (spec.get("runtimeRef") or EMPTY).get("name") or ""
                 self.command = torchtune_command(prepared, trainer, counts[first], self.processes, name, ref)
-            if prepared.release is Release.V2_3:
-                self.injections = tuple((prepared.torch.get("envInjection") or EMPTY).get("targets") or ())
         if prepared.flux is not None:
             if trainer is None or trainer.get("numNodes") is None:
                 raise UnbuildableError("Flux needs spec.trainer.numNodes", _no_nodes_for_flux(prepared, label))
@@ -356,9 +347,7 @@ def _trained(plan: _Plan, index: int, job: Template, pod: Raw, node: int, layers
             container["volumeMounts"] = _upsert_mounts(container.get("volumeMounts") or (), mounts)
         own = plan.env if shape.receives[index] else ()
         if added and after and own:
-            names = {variable.get("name") for variable in own}
-            rest = [variable for variable in added if variable["name"] not in names]
-            container["env"] = upsert(container.get("env") or (), own, rest)
+            container["env"] = upsert_before(container.get("env") or (), own, added)
         elif added or own:
             container["env"] = upsert(container.get("env") or (), added, own)
         if added and container.get("ports") and prepared.mpi is None:
@@ -463,7 +452,7 @@ def _initialized(plan: _Plan, step: str, pod: Raw, layers: list[Layer]) -> Raw:
 def _injected(plan: _Plan, index: int, job: Template, pod: Raw, layers: list[Layer]) -> Raw:
     """The pod with ``PET_*`` in the containers that ``mlPolicy.torch.envInjection`` names (2.3)."""
     nodes = plan.counts[plan.shape.first] if plan.shape.first >= 0 else 1
-    for target in plan.injections:
+    for target in plan.prepared.injections:
         for name in target.get("containerNames") or ():
             if all(other.name != target.get("jobName") for other in plan.prepared.jobs):
                 raise UnbuildableError("envInjection names a job that the runtime does not have")

@@ -7,6 +7,7 @@ nothing defines stays as it is written. What only the running pod knows becomes 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Final
 
 from msgspec import Struct
@@ -88,24 +89,10 @@ def expand(text: str, known: Mapping[str, Value], others: bool) -> Value:
     missing: list[str] = []
     unknown = False
     size = 0
-    start = 0
-    while True:
-        at = text.find("$", start)
-        if at < 0 or at + 1 >= len(text):
-            out.append(text[start:])
-            break
-        out.append(text[start:at])
-        after = text[at + 1]
-        if after == "$":
-            out.append("$")
-            start = at + 2
+    for literal, name in _pieces(text):
+        out.append(literal)
+        if name is None:
             continue
-        end = text.find(")", at + 2) if after == "(" else -1
-        if end < 0:
-            out.append("$" + after)
-            start = at + 2
-            continue
-        name = text[at + 2 : end]
         value = known.get(name)
         if value is not None:
             out.append(value.text)
@@ -113,15 +100,36 @@ def expand(text: str, known: Mapping[str, Value], others: bool) -> Value:
             per_pod += value.per_pod
             missing += value.missing
             unknown = unknown or value.unknown
+            if size > LONGEST:
+                return _UNKNOWN
         elif others or name.endswith(("_SERVICE_HOST", "_SERVICE_PORT")):
             unknown = True
         else:
-            out.append(text[at : end + 1])
+            out.append(f"$({name})")
             missing.append(name)
-        if size > LONGEST:
-            return _UNKNOWN
-        start = end + 1
     return Value("".join(out), tuple(dict.fromkeys(per_pod)), tuple(dict.fromkeys(missing)), unknown)
+
+
+@lru_cache(maxsize=512)  # the same few directories stand in every run of a runtime
+def _pieces(text: str) -> tuple[tuple[str, str | None], ...]:
+    """The literal parts of a text, each with the name that is referred to behind it."""
+    pieces: list[tuple[str, str | None]] = []
+    start = 0
+    while True:
+        at = text.find("$", start)
+        if at < 0 or at + 1 >= len(text):
+            break
+        after = text[at + 1]
+        end = text.find(")", at + 2) if after == "(" else -1
+        if end < 0:
+            pieces.append((text[start:at] + ("$" if after == "$" else "$" + after), None))
+            start = at + 2
+        else:
+            pieces.append((text[start:at], text[at + 2 : end]))
+            start = end + 1
+    if start < len(text):
+        pieces.append((text[start:], None))
+    return tuple(pieces)
 
 
 def references(text: str) -> list[str]:

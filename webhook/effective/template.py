@@ -62,8 +62,8 @@ class Prepared(Struct, frozen=True):
 
     ``limits`` and ``requests`` are those that Trainer takes GPU and CPU counts from. ``tune`` are the settings that
     torchtune's command carries over. ``claim_places`` are the ``volumeClaimPolicies`` templates with their places.
-    ``plain`` says that Trainer's PlainML plugin acts, which it also does beside XGBoost and Flux. ``alone`` is the
-    runtime without a TrainJob.
+    ``injections`` are the targets of torch's ``envInjection``. ``alone`` is the runtime without a TrainJob; ``plain``
+    says that nothing but a TrainJob's own words reaches jobs that are not labelled.
     """
 
     release: Release
@@ -85,6 +85,8 @@ class Prepared(Struct, frozen=True):
     jobset_spec: Raw
     claim_places: Mapping[str, str]
     claim_layer: Layer | None
+    injections: tuple[Raw, ...]
+    plain: bool
     alone: EffectiveSet
 
 
@@ -109,7 +111,10 @@ def prepare(runtime: Runtime, release: Release) -> Prepared:
     jobs = tuple(_template(runtime.label, index, job) for index, job in enumerate(jobset.get("replicatedJobs") or ()))
     num_nodes = ml.get("numNodes")
     num_nodes = 1 if num_nodes is None else num_nodes
-    mpi = ml.get("mpi")
+    torch, mpi, flux = ml.get("torch"), ml.get("mpi"), ml.get("flux") if newer else None
+    injections: tuple[Raw, ...] = ()
+    if torch is not None and release is Release.V2_3:
+        injections = tuple((torch.get("envInjection") or EMPTY).get("targets") or ())
     launcher_as_node = bool(mpi is not None and mpi.get("runLauncherAsNode"))
     shape = shape_of(
         jobs,
@@ -166,11 +171,11 @@ def prepare(runtime: Runtime, release: Release) -> Prepared:
         runtime.label,
         policy is not None,
         num_nodes,
-        ml.get("torch"),
+        torch,
         mpi,
         ml.get("jax") if newer else None,
         ml.get("xgboost") if newer else None,
-        ml.get("flux") if newer else None,
+        flux,
         launcher_as_node,
         jobs,
         shape,
@@ -181,6 +186,8 @@ def prepare(runtime: Runtime, release: Release) -> Prepared:
         jobset,
         places,
         claim_layer,
+        injections,
+        not (mpi is not None or flux is not None or injections or places),
         alone,
     )
 

@@ -58,6 +58,17 @@ def upsert(env: Sequence[Raw], *added: Iterable[Raw]) -> list[Raw]:
     return out
 
 
+def upsert_before(env: Sequence[Raw], own: Sequence[Raw], added: Sequence[Raw]) -> list[Raw]:
+    """``upsert`` of ``own``, and then of those of ``added`` that have none of its names."""
+    named: dict[Any, Raw] = {variable.get("name"): variable for variable in env}
+    mine: dict[Any, Raw] = {variable.get("name"): variable for variable in own}
+    if len(named) == len(env):
+        theirs: dict[Any, Raw] = {variable["name"]: variable for variable in added}
+        # A name keeps its first place and gets its last value.
+        return list({**named, **mine, **theirs, **mine}.values())
+    return upsert(env, own, [variable for variable in added if variable["name"] not in mine])
+
+
 def written_env(variables: Iterable[Raw]) -> list[Raw]:
     """``spec.trainer.env`` (or an initializer's) as Trainer copies it: ``valueFrom`` leaves no ``value`` beside it, and
     neither ``fileKeyRef`` nor the ``apiVersion`` of a ``fieldRef`` is copied."""

@@ -47,11 +47,11 @@ def classify(
         # The Job is refused (volume-source-clash), so neither source is worth anything.
         return Storage(StorageKind.UNKNOWN, f'volume "{volume.get("name")}" with sources {" and ".join(sources)}')
     else:
-        source = source_of(volume)
+        claim = volume.get(CLAIM)
         judged = (
-            _by_claim(volume[CLAIM], namespace, cluster, policy, elsewhere)
-            if source == CLAIM
-            else _inline(volume, source, policy)
+            _by_claim(claim, namespace, cluster, policy, elsewhere)
+            if claim is not None
+            else _inline(volume, source_of(volume), policy)
         )
     if mount is not None and mount.get("readOnly"):
         return _made_read_only(judged, "readOnly in the mount")
