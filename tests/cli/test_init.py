@@ -20,6 +20,7 @@ from webhook.cli import main
         ("--namespace", "A b", "a-z, 0-9"),
         ("--namespace", "a-", "begin or end"),
         ("--namespace", "a" * 64, "at most 63"),
+        ("--class", "Fast_SSD", "is no name"),
     ],
 )
 def test_a_name_that_the_api_server_would_refuse(

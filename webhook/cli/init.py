@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from webhook.cli.cluster_flags import object_name
 from webhook.cli.output import complain, write_text
 from webhook.model.release import NEWEST, Release, parse_release
 
@@ -29,7 +30,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--checkpoint-size", metavar="SIZE", help="size of one checkpoint; else from --model-params")
     parser.add_argument("--keep", type=_number, default=3, help="checkpoints to keep (default 3)")
     parser.add_argument("--every", type=_number, default=500, help="steps between two checkpoints (default 500)")
-    parser.add_argument("--class", dest="storage_class", metavar="NAME", help="StorageClass (else of the cluster)")
+    parser.add_argument(
+        "--class", dest="storage_class", type=object_name, metavar="NAME", help="StorageClass (else of the cluster)"
+    )
     parser.add_argument("--image", help="the image that trains")
     parser.add_argument(
         "--name", type=_run_name, default="train", help="name of the runtime; the others begin with it (default train)"
