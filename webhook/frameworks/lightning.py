@@ -27,8 +27,16 @@ def uses(script: Script) -> Iterator[Use]:
     for python in script.pythons:
         if not python.source.modules.isdisjoint(_MODULES):
             trainers = list(python.calls(*_TRAINERS))
+            if len(trainers) > 1:
+                # One that only tests has a function of its own.
+                places = {id(_scope(fit)) for fit in _fits(python)}
+                trainers = [trainer for trainer in trainers if id(_scope(trainer)) in places]
             if len(trainers) == 1 and any(True for _ in _fits(python)):
                 yield _use(python, trainers[0])
+
+
+def _scope(call: Call) -> object:
+    return call.around.scope if call.around is not None else None
 
 
 def _fits(python: Python) -> Iterator[Call]:

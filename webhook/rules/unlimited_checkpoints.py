@@ -41,7 +41,8 @@ def look(script: Script) -> Iterator[Remark]:
             continue
         if _cleans_up(script) or _hardly_saves(use):
             continue
-        given = "None" if keep.given else "absent"
+        written = keep.written if 0 < len(keep.written) < 8 else "None"
+        given = said(written) if keep.given else "absent"
         yield Remark(
             keep.place,
             f'"{keep.name}" is {given}, so {use.framework.title} keeps every checkpoint',

@@ -97,11 +97,19 @@ def _by_hand(script: Script, python: Python) -> Iterator[Remark]:
             yield Remark(
                 python.at(save.call),
                 f'"{shown[:64]}" saves no optimizer state, and nothing else does',
-                f'torch.save({{"model": {_model_of(python, save)}.state_dict(), '
-                f'"optimizer": {optimizer_of(python)}.state_dict()}}, {python.text(save.path)})',
+                _whole(python, save),
                 subject=save.name,
             )
             return
+
+
+def _whole(python: Python, save: Save) -> str:
+    """The save with the optimizer, in the user's own words."""
+    path = python.text(save.path)
+    if save.function == "save_pretrained" and "accelerate" in python.source.modules:
+        return f"accelerator.save_state({path})"
+    model, optimizer = _model_of(python, save), optimizer_of(python)
+    return f'torch.save({{"model": {model}.state_dict(), "optimizer": {optimizer}.state_dict()}}, {path})'
 
 
 def _model_of(python: Python, save: Save) -> str:

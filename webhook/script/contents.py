@@ -30,6 +30,7 @@ _MODELS: Final = (
     "resnet",
     "bert",
     "transformer",
+    "pipe",
 )
 _PLAIN: Final = (
     "epoch",
