@@ -83,7 +83,7 @@ def review_object(request: Request, cluster: ClusterView, policy: Policy, releas
     if mode in ("off", EXEMPT) or request.kind not in KINDS:
         return Decision("allow", mode=mode, policy_hash=policy.hash)
     metadata = request.object.get("metadata")
-    if isinstance(metadata, Mapping) and metadata.get("deletionTimestamp"):
+    if isinstance(metadata, dict) and metadata.get("deletionTimestamp"):
         return Decision("allow", mode=mode, policy_hash=policy.hash)
     if (fault := _malformed(request)) is not None:
         faults = _in_mode(fault, mode, policy)
@@ -125,7 +125,7 @@ def review_object(request: Request, cluster: ClusterView, policy: Policy, releas
             subject.kept["silent"] = keepable - spoke
     if len(judged) > 1:
         judged.sort(key=_position)
-    findings = tuple(entry[2] for entry in judged)
+    findings = tuple([entry[2] for entry in judged])
     heaviest = findings[0].severity if findings else Severity.AUDIT
     return Decision(
         "deny" if heaviest is Severity.DENY else "warn" if heaviest is Severity.WARN else "allow",

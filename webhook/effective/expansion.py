@@ -148,14 +148,14 @@ def evaluate(
     needed: list[Raw] = []
     # Backwards, since a variable sees only those before it: most of them are not even looked into.
     for variable in reversed(env):
-        if (variable.get("name") or "") in names:
+        if variable.get("name") in names:
             needed.append(variable)
             text = variable.get("value")
             if text and "$(" in text:
                 names.update(references(text))
     known: dict[str, Value] = {}
     for variable in reversed(needed):
-        known[variable.get("name") or ""] = variable_value(variable, known, effective, job, others)
+        known[variable["name"]] = variable_value(variable, known, effective, job, others)
     return known
 
 

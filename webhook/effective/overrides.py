@@ -60,8 +60,8 @@ def overrides_of(spec: Raw, label: str, release: Release) -> dict[str, list[Over
                     continue
                 template = (patch.get("spec") or EMPTY).get("template") or EMPTY
                 pod = template.get("spec")
-                labels = (patch.get("metadata") or EMPTY).get("labels")
-                if not pod and not patch.get("metadata") and not template.get("metadata"):
+                of_job, of_pod = patch.get("metadata"), template.get("metadata")
+                if not pod and not of_job and not of_pod:
                     continue
                 name = job.get("name") or ""
                 layer = Layer(
@@ -72,13 +72,14 @@ def overrides_of(spec: Raw, label: str, release: Release) -> dict[str, list[Over
                     served(pod, release) if pod else EMPTY,
                 )
                 metadata: tuple[Metadata, ...] = ()
-                if patch.get("metadata") or template.get("metadata"):
+                if of_job or of_pod:
                     at_job = layer.field.removesuffix(".spec.template.spec")
                     metadata = (
-                        *_metadata("Job", label, f"{at_job}.metadata", patch.get("metadata")),
-                        *_metadata("pod", label, f"{at_job}.spec.template.metadata", template.get("metadata")),
+                        *_metadata("Job", label, f"{at_job}.metadata", of_job),
+                        *_metadata("pod", label, f"{at_job}.spec.template.metadata", of_pod),
                     )
-                found.setdefault(name, []).append(Override(name, layer, labels or EMPTY, metadata))
+                labels = (of_job or EMPTY).get("labels") or EMPTY
+                found.setdefault(name, []).append(Override(name, layer, labels, metadata))
         return found
     nested = release is Release.V2_1
     field = "podTemplateOverrides" if nested else "podSpecOverrides"

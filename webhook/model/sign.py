@@ -26,8 +26,8 @@ NOT_DURABLE: Final = 16
 """A directory lies on storage that is not known to be durable and writable."""
 NOT_PLAIN: Final = 32
 """A directory is not declared, or depends on the pod or on variables that are not there; or there is none."""
-MANY_PODS: Final = 64
-"""More than one pod trains."""
+RETRIES: Final = 64
+"""A job of several pods that trains may start one of them again by itself."""
 TEMPLATES: Final = 128
 """JobSet makes claims."""
 TTL: Final = 256
@@ -87,10 +87,10 @@ def signs_of(subject: Subject) -> int:
     limits = subject.policy.limits
     if restarts is None or restarts.get("rules") or not 0 < count <= limits.max_restarts:
         signs |= RESTARTS
-    pods = 0
     for job in effective.jobs:
         if job.trains:
-            pods += job.pods
+            if job.pods > 1 and (job.backoff_limit > 0 or "podFailurePolicy" in job.spec):
+                signs |= RETRIES
             if job.pod["terminationGracePeriodSeconds"] < limits.termination_grace_period_seconds:
                 signs |= SHORT_GRACE
         if "podFailurePolicy" in job.spec:
@@ -98,8 +98,6 @@ def signs_of(subject: Subject) -> int:
         for layer in job.layers[1:]:
             if "containers" in layer.pod and not layer.is_trainer and layer.object != TRAINER:
                 signs |= CONTAINERS
-    if pods > 1:
-        signs |= MANY_PODS
     jobset = effective.jobset_spec
     if "volumeClaimPolicies" in jobset:
         signs |= TEMPLATES

@@ -24,7 +24,7 @@ from webhook.model.finding import Finding, Origin, Severity
 from webhook.model.pod import EffectiveJob
 from webhook.model.release import Release
 from webhook.model.rule import Rule
-from webhook.model.sign import MANY_PODS
+from webhook.model.sign import RETRIES
 from webhook.model.subject import Subject
 
 
@@ -80,6 +80,6 @@ RULE = Rule(
     why="one rank restarts alone while the others hang, and the JobSet, which would restart all of them, waits",
     check=check,
     on_runtime=Severity.WARN,
-    when=MANY_PODS,
+    when=RETRIES,
     reads_pods_only=True,
 )
