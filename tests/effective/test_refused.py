@@ -336,3 +336,12 @@ def test_templates_of_claims_are_named_as_volumes_are() -> None:
 def test_fewer_than_no_pods_are_told_and_a_policy_of_them_means_one() -> None:
     assert faults(runtime(job(), policy={}), trainjob({"numNodes": -1})) == ['-1 pods are asked for in job "node"']
     assert faults(runtime(job(), policy={"numNodes": -1}), trainjob({})) == []
+
+
+def test_one_text_in_two_jobs_is_judged_in_each() -> None:
+    mounts = [{"name": "data", "mountPath": "/data"}]  # an alias in YAML: one object, and only one job has the volume
+    node = {"name": "node", "image": "i:1", "volumeMounts": mounts}
+    side = {"name": "side", "image": "i:1", "volumeMounts": [{"name": "logs", "mountPath": "/logs"}]}
+    right = job(pod={"containers": [node], "volumes": [{"name": "data", "emptyDir": {}}]})
+    wrong = job("eval", {"containers": [side, node], "volumes": [{"name": "logs", "emptyDir": {}}]}, label=None)
+    assert faults(runtime(right, wrong)) == ['container "node" mounts volume "data", and the pod has "logs"']
