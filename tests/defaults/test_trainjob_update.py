@@ -13,6 +13,7 @@ from tests.defaults.world import (
     TRAINJOB_NAME,
     applied,
     claim,
+    container,
     env,
     fill,
     injected,
@@ -26,9 +27,10 @@ from tests.defaults.world import (
 )
 from webhook.cluster.files import FileView
 from webhook.defaults import default
+from webhook.model.injected import read_added
 from webhook.model.names import INJECTED, MANAGER
 from webhook.model.policy import Policy
-from webhook.model.release import Release
+from webhook.model.release import OVERRIDE_FIELDS, Release
 from webhook.model.verdict import Defaulted
 
 Object = dict[str, Any]
@@ -264,6 +266,56 @@ def test_entries_come_back_in_their_old_order(order: tuple[int, ...]) -> None:
     done = back(replaced(run, old), old, Release.V2_3)
     assert done.object["spec"] == old["spec"]
     assert back(done.object, old, Release.V2_3).patch == ()
+
+
+class TestRecordOfWhatIsNotThere:
+    """A TrainJob that was written out of a cluster, changed by hand, and created anew."""
+
+    def created(self, release: Release, keep: str = "") -> Defaulted:
+        old = stored(trainjob(annotations=ASKED), release)
+        spec: Object = {} if keep != "env" else {"trainer": old["spec"]["trainer"]}
+        if keep == "volumes":
+            spec = {field: old["spec"][field] for field in OVERRIDE_FIELDS if field in old["spec"]}
+        new = trainjob(annotations={INJECTED: old["metadata"]["annotations"][INJECTED]}, suspend=True, **spec)
+        own = container(
+            env=[{"name": "CKPT_DIR", "value": "/own"}], volumeMounts=[{"name": "own", "mountPath": "/own"}]
+        )
+        pod = {"containers": [own], "volumes": [{"name": "own", "persistentVolumeClaim": {"claimName": "mine"}}]}
+        return fill(new, runtime(job(pod=pod)), claim("mine"), volume(), release=release)
+
+    @pytest.mark.parametrize("release", list(Release))
+    def test_it_is_forgotten(self, release: Release) -> None:
+        done = self.created(release)
+        assert [edit["path"] for edit in done.patch] == ["/metadata/annotations/checkpoint-guard.io~1injected"]
+        assert done.object["metadata"]["annotations"][INJECTED] == "{}"
+        new = copy.deepcopy(dict(done.object))
+        new["metadata"]["labels"] = {"a": "b"}
+        assert back(new, done.object, release).patch == ()
+
+    @pytest.mark.parametrize("release", list(Release))
+    def test_what_is_there_is_kept(self, release: Release) -> None:
+        variables = read_added(self.created(release, "env").object)
+        assert variables is not None
+        assert [one["name"] for one in variables.env] == ["TRAINJOB_NAME", "CKPT_DIR"]
+        assert variables.volumes == ()
+        volumes = read_added(self.created(release, "volumes").object)
+        assert volumes is not None
+        assert (volumes.env, len(volumes.volumes), len(volumes.mounts), list(volumes.targets)) == ((), 1, 1, ["node"])
+
+    @pytest.mark.parametrize("release", list(Release))
+    def test_what_is_all_there_stays_as_it_is(self, release: Release) -> None:
+        old = stored(trainjob(annotations=ASKED), release)
+        again = fill(old, runtime(), claim("mine"), volume(), release=release)
+        assert again.patch == ()
+
+    @pytest.mark.parametrize("release", list(Release))
+    def test_what_is_filled_in_again_joins_it(self, release: Release) -> None:
+        old = stored(trainjob(annotations=ASKED), release)
+        new = copy.deepcopy(old)
+        new["spec"]["trainer"] = {}
+        done = fill(new, runtime(), claim("mine"), volume(), release=release)
+        assert done.applied == ("checkpoint_variables",)
+        assert done.object["metadata"] == old["metadata"]
 
 
 class TestRecovery:

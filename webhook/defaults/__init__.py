@@ -27,9 +27,18 @@ from webhook.effective import build, build_trainer_pods
 from webhook.model.cluster import ClusterView, Runtime
 from webhook.model.default import Context, Default
 from webhook.model.draft import Draft
+from webhook.model.entries import find
 from webhook.model.finding import Judged, Origin, Severity, as_set
-from webhook.model.injected import Added, AddedToJob, AddedToRuntime, read_added, read_added_to_runtime, record
-from webhook.model.names import MULTIKUEUE, RUNTIME_KINDS
+from webhook.model.injected import (
+    Added,
+    AddedToJob,
+    AddedToRuntime,
+    read_added,
+    read_added_to_runtime,
+    record,
+    still_there,
+)
+from webhook.model.names import INJECTED, MULTIKUEUE, RUNTIME_KINDS
 from webhook.model.pod import EffectiveJob, EffectiveSet, Raw, Storage
 from webhook.model.policy import Policy
 from webhook.model.release import Release
@@ -85,9 +94,10 @@ def default(
             draft.undo(mark)
             broken.append(one.name)
             context.findings.append(_fault(request, one.name, error))
-    if draft.patch:
+    if draft.patch or _carries_record(defaults, request):
         try:
-            _record(draft, context)
+            if _record(draft, context) and not applied:
+                applied.append("record")
         except Exception as error:
             # Without a record nothing could be put back, so nothing is added either.
             draft, applied, broken = Draft(request.object), [], [*broken, "record"]
@@ -160,14 +170,34 @@ def _builder(request: Request, release: Release) -> Any:
     return build
 
 
-def _record(draft: Draft, context: Context) -> None:
-    """What was added now, together with what the record had (a runtime gets more by UPDATE)."""
+def _carries_record(defaults: tuple[Default, ...], request: Request) -> bool:
+    """Whether a TrainJob is created with a record: one that was written out of a cluster, or that we saw before."""
+    if defaults is not TRAINJOB_CREATE:
+        return False
+    return INJECTED in ((request.object.get("metadata") or {}).get("annotations") or ())
+
+
+def _record(draft: Draft, context: Context) -> bool:
+    """What was added now, together with what the record had (a runtime gets more by UPDATE); whether it changed.
+
+    A TrainJob that is created with a record keeps of it what it has: an UPDATE would bring the rest to pods without it.
+    """
     if context.request.kind == "TrainJob":
-        if context.added_env or context.added_volumes:
-            record(draft, Added(context.added_env, context.added_mounts, context.targets, context.added_volumes))
-        return
+        if context.request.operation != "CREATE":
+            return False
+        said = read_added(context.request.object) or Added()
+        held = still_there(context.request.object, said)
+        order = draft.get(("spec", "trainer", "env"))
+        env = tuple(sorted((*held.env, *context.added_env), key=lambda one: find(order, one["name"]) or 0))
+        now = Added(env, held.mounts, held.targets, held.volumes)
+        if context.added_volumes:
+            now = Added(env, context.added_mounts, context.targets, context.added_volumes)
+        if now == said:
+            return False
+        record(draft, now)
+        return True
     if context.max_restarts_added is None and not context.added_to_jobs:
-        return
+        return False
     before = None
     if context.request.operation == "UPDATE":
         before = read_added_to_runtime(context.request.old, context.request.object)
@@ -177,6 +207,7 @@ def _record(draft: Draft, context: Context) -> None:
     if budget is None and before is not None:
         budget = before.max_restarts
     record(draft, AddedToRuntime(jobs, budget))
+    return True
 
 
 def _fault(request: Request, what: str, error: Exception) -> Judged:

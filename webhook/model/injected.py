@@ -15,6 +15,7 @@ from msgspec import Struct
 from webhook.model.draft import Draft
 from webhook.model.entries import Target, pods_of
 from webhook.model.names import INJECTED
+from webhook.model.release import OVERRIDE_FIELDS
 
 Raw = Mapping[str, Any]
 
@@ -72,6 +73,28 @@ def read_added_to_runtime(*objects: Raw | None) -> AddedToRuntime | None:
         except (msgspec.MsgspecError, UnicodeEncodeError, RecursionError):
             continue
     return None
+
+
+def still_there(obj: Raw, added: Added) -> Added:
+    """What of a record the TrainJob has, by name: variables each for itself, volumes with their mounts or none.
+
+    A TrainJob that was written out, changed and created anew may carry the record of what it does not have.
+    """
+    spec = obj.get("spec") or {}
+    names = _names((spec.get("trainer") or {}).get("env"))
+    env = tuple([variable for variable in added.env if variable["name"] in names])
+    volumes = {volume["name"] for volume in added.volumes}
+    mounts = {mount["name"] for mount in added.mounts}
+    pods = [pod for field in OVERRIDE_FIELDS for pod in pods_of(spec, field)]
+    for job, target in added.targets.items():
+        here = [pod.raw for pod in pods if job in pod.jobs]
+        if not volumes <= {name for raw in here for name in _names(raw.get("volumes"))}:
+            return Added(env)
+        for container in target.containers:
+            found = [one for raw in here for one in raw.get("containers") or () if one.get("name") == container]
+            if not mounts <= {name for one in found for name in _names(one.get("volumeMounts"))}:
+                return Added(env)
+    return Added(env, added.mounts, added.targets, added.volumes)
 
 
 def without_returned(obj: Raw, old: Raw, field: str) -> Raw | None:
