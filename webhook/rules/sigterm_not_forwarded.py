@@ -52,7 +52,9 @@ def _in_shell(script: Script, shell: Shell) -> Iterator[Remark]:
     if last is None:
         return
     invocation, command = last
-    if command.inside("function", "substitution", "test", "for", "while") is not None:
+    if command.inside("function", "substitution", "test") is not None:
+        return
+    if command.inside("for", "while") is not None and command.inside("&") is not None:
         return
     piped = command.inside("pipeline")
     if command.name == "exec" and piped is None and command.inside("&", "subshell") is None:
@@ -91,7 +93,7 @@ def _kept(shell: Shell, command: Command) -> str:
             return "(older than 5.1) stays before" if shell.dialect == "bash" else "stays before"
         return "stays before"
     if shell.dialect == "bash":
-        if not _is_last(shell, command) or shell.trailing or command.name == "eval":
+        if not _is_last(shell, command) or shell.trailing or command.words[:1] in (("eval",), ("time",)):
             return "stays before"
         beside = any(
             other.place.line == command.place.line and other.inside("substitution") is None
@@ -133,11 +135,13 @@ def _fix(shell: Shell, command: Command) -> str:
         )
         return f"exec {own} > >({rest}) 2>&1" if shell.dialect == "bash" and rest else f"exec {own}"
     after = any(other.statement > command.statement and other.words for other in shell.commands)
-    if command.inside("&") is not None or after:
+    if command.inside("&", "for", "while") is not None or after:
         own = command.source.removesuffix("&").rstrip()
         return f"{own} & pid=$!\ntrap 'kill -TERM $pid; wait $pid' TERM\nwait $pid"
     if command.name == "eval":
         return line.replace("eval ", "eval exec ", 1)
+    if command.words[:1] == ("time",):
+        return line.replace("time ", "exec ", 1)
     at = line.find(start)
     fixed = line[:at] + "exec " + line[at:] if at >= 0 else f"exec {command.source}"
     return fixed

@@ -96,7 +96,7 @@ class Command(Struct):
 class Shell(Struct):
     """One shell text: its commands in order and the options that it runs under.
 
-    ``statements`` counts the top-level statements, ``trailing`` says that a comment stands after the last.
+    ``statements`` counts the top-level statements, ``trailing`` says that a comment stands in a line below the last.
     ``functions`` are the names that it defines. ``last_separate``: the last statement is on lines of its own.
     """
 
@@ -227,7 +227,7 @@ class _Reader:
             self.statement = number
             below = self._visit(node, around, redirects)
             stack.extend((*item, number, depth + 1) for item in reversed(below))
-        trailing = bool(comments and statements and comments[-1].start_byte > statements[-1].end_byte)
+        trailing = bool(comments and statements) and self._is_below(statements[-1], comments[-1])
         return Shell(
             tuple(self.commands),
             len(statements),
@@ -240,6 +240,13 @@ class _Reader:
             root.has_error,
             uncertain=self.uncertain,
         )
+
+    def _is_below(self, statement: Any, comment: Any) -> bool:
+        """Whether a comment stands in a line below a statement, and not behind it, be it on a line that goes on."""
+        if comment.start_byte <= statement.end_byte:
+            return False
+        between = self._text(max(statement.end_byte - 1, 0), comment.start_byte)
+        return "\n" in between.replace("\\\n", "")
 
     def _visit(
         self, node: Any, around: tuple[Around, ...], redirects: tuple[Any, ...]
