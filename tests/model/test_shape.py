@@ -206,6 +206,11 @@ def test_names_have_limits() -> None:
     assert limits("PersistentVolumeClaim", generateName="a" * 90) == []
     assert limits("PersistentVolumeClaim")[0] == ("metadata.name", "absent: an object needs a name")
     assert "helm template" in limits("PersistentVolumeClaim", name="{{ .Release.Name }}-c")[0][1]
+    # A field of another kind may hold anything: it is dropped.
+    assert list(check_limits("TrainJob", {"metadata": {"name": "a"}, "spec": {"mlPolicy": {"numNodes": "x"}}})) == []
+    assert (
+        list(check_limits("TrainingRuntime", {"metadata": {"name": "a"}, "spec": {"trainer": {"numNodes": []}}})) == []
+    )
 
 
 LEAVES = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=6)

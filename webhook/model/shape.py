@@ -55,7 +55,8 @@ def check_limits(kind: str, obj: Mapping[str, Any]) -> Iterator[tuple[str, str]]
     yield from _check_name("metadata.generateName", base, None)
     yield from _check_name("metadata.namespace", metadata.get("namespace") or "", 63)
     spec = obj.get("spec") or {}
-    for part in ("trainer", "mlPolicy") if kind in KINDS else ():
+    if kind in KINDS:
+        part = "trainer" if kind == "TrainJob" else "mlPolicy"  # the other one is no field of the kind
         nodes = (spec.get(part) or {}).get("numNodes")
         if nodes is not None and nodes < 0:
             yield f"spec.{part}.numNodes", f"{nodes} is less than 0, which is no number of pods"
