@@ -268,6 +268,22 @@ def test_entries_come_back_in_their_old_order(order: tuple[int, ...]) -> None:
     assert back(done.object, old, Release.V2_3).patch == ()
 
 
+@pytest.mark.parametrize("release", OLDER)
+@pytest.mark.parametrize("entries", [1, 2, 3])
+@pytest.mark.parametrize("empty", [False, True])
+def test_ours_returns_to_the_very_entry_it_was_merged_into(release: Release, entries: int, empty: bool) -> None:
+    """2.1 merges into the last entry for the same jobs; an entry of the user may say nothing but the container."""
+    if release is Release.V2_0 and entries > 1:
+        return  # Trainer refuses a second entry for one job
+    pod: Object = {"containers": [{"name": "node"}]} if empty else {"tolerations": [{"key": "a"}]}
+    entry = {"targetJobs": [{"name": "node"}], **(pod if release is Release.V2_0 else {"spec": pod})}
+    run = trainjob(annotations=ASKED, **{release.override_field: [copy.deepcopy(entry) for _ in range(entries)]})
+    old = stored(run, release)
+    assert len(old["spec"][release.override_field]) == entries
+    for new in (applied_again(run, old), replaced(run, old)):
+        assert back(new, old, release).object["spec"] == old["spec"]
+
+
 class TestRecordOfWhatIsNotThere:
     """A TrainJob that was written out of a cluster, changed by hand, and created anew."""
 

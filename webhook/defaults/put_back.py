@@ -83,8 +83,12 @@ def _env(draft: Draft, old: Draft, added: Added) -> None:
 
 
 def _overrides(draft: Draft, old: Draft, field: str, added: Added) -> None:
-    """2.0 and 2.1: an entry may be ours as a whole, or hold ours beside the user's."""
+    """2.0 and 2.1: an entry may be ours as a whole, or hold ours beside the user's.
+
+    What is put into entries comes first: a whole entry that is put in moves those behind it.
+    """
     spec = old.get(("spec",)) or {}
+    whole: list[tuple[int, Raw]] = []
     for index, before in enumerate(pods_of(spec, field)):
         volumes = [(at, volume) for at, volume in _items(before.raw, "volumes") if volume in added.volumes]
         mounts = [
@@ -101,10 +105,10 @@ def _overrides(draft: Draft, old: Draft, field: str, added: Added) -> None:
         ):
             continue
         entry = spec[field][index]
-        own = _is_ours(entry, before.raw, added)
-        now = _counterpart(draft, field, before, [volume for _, volume in volumes])
-        if now is None or (own and not _holds(now.raw, volumes)):
-            draft.insert(("spec", field), entry if own else _ours(entry, field, volumes, mounts), index)
+        now = _counterpart(draft, spec, field, index, added)
+        if now is None:
+            own = _is_ours(entry, before.raw, added)
+            whole.append((index, entry if own else _ours(entry, field, volumes, mounts)))
             continue
         for at, volume in volumes:
             if find(draft.get((*now.path, "volumes")), volume["name"]) is None:
@@ -115,21 +119,29 @@ def _overrides(draft: Draft, old: Draft, field: str, added: Added) -> None:
                 draft.insert((*now.path, "containers"), {"name": container, "volumeMounts": [mount]}, at)
             elif find(draft.get((*now.path, "containers", found, "volumeMounts")), mount["name"]) is None:
                 draft.insert((*now.path, "containers", found, "volumeMounts"), mount, place)
+    for index, entry in whole:
+        draft.insert(("spec", field), entry, index)
 
 
-def _counterpart(draft: Draft, field: str, before: Pod, volumes: Sequence[Raw]) -> Pod | None:
-    """The entry for the same jobs in the object under edit: one that has our volumes, else the first."""
-    first: Pod | None = None
-    for pod in pods_of(draft.get(("spec",)) or {}, field):
-        if set(pod.jobs) == set(before.jobs):
-            if _holds(pod.raw, [(0, volume) for volume in volumes]):
-                return pod
-            first = first or pod
-    return first
+def _counterpart(draft: Draft, spec: Raw, field: str, index: int, added: Added) -> Pod | None:
+    """The entry of the object under edit that entry ``index`` of the old ``spec`` has become; None where it is lost.
 
-
-def _holds(pod: Raw, volumes: Sequence[tuple[int, Raw]]) -> bool:
-    return all(volume in (pod.get("volumes") or ()) for _, volume in volumes)
+    Entries have no names. One that holds our volumes is it; else they are told by their order among those for the same
+    jobs, and where there are fewer than before it is the ones that were ours as a whole that are lost.
+    """
+    olds = list(pods_of(spec, field))
+    jobs = set(olds[index].jobs)
+    ours = [volume for volume in olds[index].raw.get("volumes") or () if volume in added.volumes]
+    news = [pod for pod in pods_of(draft.get(("spec",)) or {}, field) if set(pod.jobs) == jobs]
+    for pod in news:
+        if ours and all(volume in (pod.raw.get("volumes") or ()) for volume in ours):
+            return pod
+    alike = [at for at, pod in enumerate(olds) if set(pod.jobs) == jobs]
+    if len(news) < len(alike):
+        alike = [at for at in alike if not _is_ours(spec[field][at], olds[at].raw, added)]
+    if index not in alike or not news:
+        return None
+    return news[min(alike.index(index), len(news) - 1)]
 
 
 def _is_ours(entry: Raw, pod: Raw, added: Added) -> bool:
