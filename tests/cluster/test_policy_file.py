@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from msgspec.structs import fields, replace
 
 from webhook.cluster.policy_file import PolicyError, load_policy, parse_policy
 from webhook.model.policy import Policy
@@ -128,3 +129,11 @@ def test_every_id_of_the_catalogue_can_be_set() -> None:
 def test_the_namespace_of_the_system_stays_exempt() -> None:
     assert policy("exempt: {namespaces: [a]}\n").exempt.namespaces == ("a", "kube-system")
     assert policy("exempt: {namespaces: [kube-system, a]}\n").exempt.namespaces == ("kube-system", "a")
+
+
+def test_the_page_shows_the_built_in_policy() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "policy.md").read_text()
+    text = page.split("```yaml\n")[1].split("```")[0]
+    assert replace(parse_policy(text.encode(), "docs/policy.md"), hash="") == replace(Policy(), hash="")
+    for field in fields(Policy):
+        assert f"\n{field.encode_name}:" in f"\n{text}" or field.name == "hash"
