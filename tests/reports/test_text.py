@@ -115,9 +115,10 @@ def test_the_record_of_what_was_added_is_not_shown_beside_it(before: dict[str, A
     after = {"metadata": {"annotations": annotations}, "spec": {}}
     patch = ({"op": "add", "path": "/spec", "value": {}},)
     result = Reviewed(
-        "TrainingRuntime", "t", "r", "CREATE", Place("-"), "allow", patch=patch, before=before, after=after
+        "TrainingRuntime", "t", "r\x1b", "CREATE", Place("-"), "allow", patch=patch, before=before, after=after
     )
     lines = list(render(Review((result,))))
+    assert "  +++ TrainingRuntime/r\\x1b as stored" in lines
     assert [line for line in lines if line.startswith("  +") and "+++" not in line] in (
         ["  +spec: {}"],
         ["  +metadata: {}", "  +spec: {}"],

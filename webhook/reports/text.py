@@ -120,7 +120,8 @@ def _patch(result: Reviewed, colour: bool) -> Iterator[str]:
     from webhook.reports.diff import unified
 
     after = _without_record(result.before, result.after)
-    for line in unified(result.before, after, f"{result.label} as written", f"{result.label} as stored"):
+    label = printable(result.label)
+    for line in unified(result.before, after, f"{label} as written", f"{label} as stored"):
         shade = {"+": _GREEN, "-": _RED, "@": _CYAN}.get(line[:1])
         yield "  " + (_paint(line, shade, colour) if shade else line)
 
