@@ -1,0 +1,44 @@
+"""What a bounded map keeps and what it forgets."""
+
+from webhook.model.bounded import Bounded
+
+
+def kept(items: Bounded, keys: str) -> str:
+    return "".join(key for key in keys if key in items._items)
+
+
+def test_what_nobody_asked_for_goes_first() -> None:
+    items = Bounded(3)
+    for key in "abc":
+        items.put(key, key.upper())
+    items.put("d", "D")  # all were new since: the oldest goes
+    assert kept(items, "abcd") == "bcd"
+    assert items.get("b") == "B"
+    items.put("e", "E")
+    assert kept(items, "abcde") == "bde"
+    assert items.get("c") is None
+
+
+def test_a_newcomer_finds_a_place_where_all_others_are_asked_for() -> None:
+    items = Bounded(3)
+    for key in "abcdefg":
+        items.put(key, key)
+        for other in "abcdefg":
+            items.get(other)
+        assert items.get(key) == key
+        assert len(items) <= 3
+
+
+def test_weight_counts() -> None:
+    items = Bounded(10)
+    items.put("a", 1, 4)
+    items.put("a", 2, 6)
+    items.put("b", 3, 4)
+    assert (items.get("a"), items.get("b")) == (2, 3)
+    items.put("c", 4, 1)
+    assert len(items) == 2
+    items.put("heavy", 5, 100)  # one item is kept, whatever it weighs
+    assert kept(items, "abc") == ""
+    assert items.get("heavy") == 5
+    items.clear()
+    assert len(items) == 0
