@@ -7,6 +7,7 @@ import time
 import pytest
 
 from tests.script.reading import LAUNCH, remarks
+from webhook.model.script import Launch, Remark
 from webhook.script import cache
 from webhook.script.program import read_script
 
@@ -126,6 +127,47 @@ CASES = {
         )
         + "E\nllamafactory-cli train a.yaml"
     ),
+    "eval out of a variable": bash("a='" + "x " * 8_000 + "'\n" + 'eval "$a"\n' * 1_500),
+    "eval in itself": bash("eval " * 6_000 + "python train.py"),
+    "eval of eval": bash("a='eval $a'\neval $a\neval '$a $a'\neval '`eval $a`'"),
+    "callers of callers": heredoc(
+        "import torch\ndef f0():\n torch.save({'o': optimizer}, '/a')\n torch.load('/a')\n"
+        + "".join(f"def f{i}():\n" + f" f{i - 1}()\n" * 250 for i in range(1, 6))
+        + "for x in y:\n f5()"
+    ),
+    "many questions": heredoc(
+        "import os, torch\n"
+        + "".join(
+            f"if os.path.exists('/fast/{i}.pt'): torch.load('/fast/{i}.pt')\ntorch.save(m, '/fast/{i}.pt')\n"
+            for i in range(270)
+        )
+    ),
+    "many fields": (
+        [
+            "python",
+            "-c",
+            "from transformers import HfArgumentParser\n(a,) = HfArgumentParser(X).parse_args_into_dataclasses()\n"
+            + "import torch\n"
+            + "".join(f"torch.save(m, a.f{i})\n" for i in range(1_000)),
+        ],
+        [f"--f{i % 1000}" if i % 2 == 0 else "/x/y" for i in range(4_000)],
+    ),
+    "many arguments and many flags": (
+        [
+            "python",
+            "-c",
+            "import argparse, torch\np = argparse.ArgumentParser()\n"
+            + "".join(f"p.add_argument('--f{i}')\n" for i in range(500))
+            + "a = p.parse_args()\n"
+            + "".join(f"torch.save(m, a.f{i % 500})\n" for i in range(700)),
+        ],
+        ["--z", "y"] * 2_000,
+    ),
+    "dictionaries of arguments": heredoc(
+        "from transformers import TrainingArguments, Trainer\nd = {'output_dir': '/a', 'save_total_limit': 3}\n"
+        + "".join(f"TrainingArguments(**d)\nd{i}['a'] = 1\n" for i in range(700))
+        + "Trainer(m, d).train()"
+    ),
     "no text": bash(""),
     "no argument": (["bash", "-c"], []),
     "nothing at all": ([], []),
@@ -134,17 +176,29 @@ CASES = {
 
 @pytest.mark.parametrize("name", CASES)
 def test_bad_input(name: str) -> None:
-    command, args = CASES[name]
-    cache.clear()
-    start = time.process_time()
-    script = read_script(command, args, {"A": "b" * 30_000 if "container" in name else "b"}, LAUNCH)
-    said = remarks(script)
-    assert time.process_time() - start < 2
+    said = _said(name, LAUNCH)
     assert len(said.get("program-not-read", [])) <= 1
     wrong = said.keys() - {"program-not-read", "directory-not-used", "sigterm-not-forwarded", "exit-status-lost"}
     assert name in ("itself", "powers", "doubling") or name.startswith("a number") or not wrong
     for remark in said.get("program-not-read", []):
         assert len(remark.problem) < 120
+
+
+@pytest.mark.parametrize("name", ["callers of callers", "many questions", "many fields", "calls in all directions"])
+def test_bad_input_on_several_pods(name: str) -> None:
+    assert "program-not-read" not in _said(
+        name, Launch(pods=2, processes=4, directories=("/mnt/ckpt",), fast=("/fast",))
+    )
+
+
+def _said(name: str, launch: Launch) -> dict[str, list[Remark]]:
+    command, args = CASES[name]
+    cache.clear()
+    start = time.process_time()
+    script = read_script(command, args, {"A": "b" * 30_000 if "container" in name else "b"}, launch)
+    said = remarks(script)
+    assert time.process_time() - start < 2
+    return said
 
 
 def test_without_the_grammar_one_line_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

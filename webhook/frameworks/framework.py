@@ -142,15 +142,19 @@ def _changes(python: Python, node: ast.expr) -> bool:
     """Whether a dictionary with a name is changed after it was written."""
     if not isinstance(node, ast.Name | ast.Attribute):
         return False
-    name = python.source.dotted(node)[0]
-    if any(python.source.dotted(one.receiver)[0] == name for one in python.methods(*_CHANGES) if one.receiver):
-        return True
-    return any(
-        isinstance(target, ast.Subscript) and python.source.dotted(target.value)[0] == name
-        for statement, _ in python.source.statements
-        if isinstance(statement, ast.Assign)
-        for target in statement.targets
-    )
+    changed: frozenset[str] | None = python.memo.get("changed")
+    if changed is None:
+        targets = [one.receiver for one in python.methods(*_CHANGES)]
+        targets += [
+            target.value
+            for statement, _ in python.source.statements
+            if isinstance(statement, ast.Assign)
+            for target in statement.targets
+            if isinstance(target, ast.Subscript)
+        ]
+        changed = frozenset(python.source.dotted(target)[0] for target in targets if target is not None)
+        python.memo["changed"] = changed
+    return python.source.dotted(node)[0] in changed
 
 
 def flag_setting(invocation: Invocation, *names: str, default: Value = UNKNOWN, shown: str = "") -> Setting:

@@ -41,6 +41,8 @@ _METHODS: Final = ("glob", "rglob", "iterdir")
 _FINDERS: Final = ("get_last_checkpoint", "latest_checkpoint")
 _ASKS: Final = ("os.path.exists", "os.path.isfile", "os.path.isdir", "os.path.lexists")
 _ASKING: Final = ("exists", "is_file", "is_dir")
+_MOST: Final = 100
+"""Questions of one text that are looked at."""
 _TELLS: Final = ("broadcast", "gather_object", "scatter_object", "bcast")
 _SUMS: Final = ("all_reduce", "all_gather", "allreduce")
 _MEASURES: Final = ("loss", "metric", "acc", "average", "mean", "reduce", "grad", "score", "correct", "eval", "valid")
@@ -104,7 +106,7 @@ def _looks(script: Script, python: Python) -> Iterator[tuple[Call, ast.expr, boo
             yield call, call.receiver, False
     asked = [(call, call.node.args[0]) for call in python.calls(*_ASKS) if call.node.args]
     asked += [(call, call.receiver) for call in python.methods(*_ASKING) if call.receiver and not call.imported]
-    for call, node in asked:
+    for call, node in asked[:_MOST]:
         if _is_own(script, python, python.value(node, call.around)) and not _is_waited_for(python, call):
             yield call, node, True
 

@@ -6,8 +6,10 @@ And ``training_args.NAME`` of Hugging Face's ``HfArgumentParser``, as far as the
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
+
+from msgspec import Struct
 
 from webhook.script.python import Around, Call, Python
 from webhook.script.values import UNKNOWN, Value
@@ -28,11 +30,11 @@ def argument_of(python: Python, node: ast.Attribute, around: Around | None, dept
         return _field_of(python, node, around)
     if not _is_parsed(python, node.value, around):
         return UNKNOWN
-    words = python.arguments
-    if words is None or not all(isinstance(word, str) for word in words):
+    line = _line(python)
+    if line is None:
         return UNKNOWN
     action = python.argument(made, "action", default="store")
-    given = _given(words, flags_of(made), action == "store")
+    given = _given(line, flags_of(made), action == "store")
     if action in ("store_true", "store_false"):
         chosen = action == "store_true"
         return chosen if given is not None else _default(python, made, depth, not chosen)
@@ -53,19 +55,25 @@ def _field_of(python: Python, node: ast.Attribute, around: Around | None) -> Val
 
     What is not given has a default that is not seen. A word that names a file may be a whole configuration.
     """
-    words = python.arguments
-    if _DATACLASSES[0] not in python.source.by_attr or not isinstance(node.value, ast.Name) or words is None:
+    if _DATACLASSES[0] not in python.source.by_attr or not isinstance(node.value, ast.Name):
         return UNKNOWN
-    if any(not isinstance(word, str) or word.endswith((".json", ".yaml", ".yml")) for word in words):
+    line = _line(python)
+    given = _given(line, (f"--{node.attr}", f"--{node.attr.replace('_', '-')}"), True) if line else None
+    if not given or "/" not in given or node.attr in _filled(python):
+        return UNKNOWN
+    if _names_file(python):
         return UNKNOWN
     bound = python.bindings(node.value, around)
     lines = {call.line for call in python.methods(*_DATACLASSES)}
-    if not bound or any(one.how != "unpacked" or one.line not in lines for one in bound):
-        return UNKNOWN
-    given = _given(words, (f"--{node.attr}", f"--{node.attr.replace('_', '-')}"), True)
-    if not given or given.startswith("--") or node.attr in _filled(python):
-        return UNKNOWN
-    return given if "/" in given else UNKNOWN
+    return given if bound and all(one.how == "unpacked" and one.line in lines for one in bound) else UNKNOWN
+
+
+def _names_file(python: Python) -> bool:
+    memo = python.memo.get("names a file")
+    if memo is None:
+        memo = any(str(word).endswith((".json", ".yaml", ".yml")) for word in python.arguments or ())
+        python.memo["names a file"] = memo
+    return bool(memo)
 
 
 def flags_of(call: Call) -> tuple[str, ...]:
@@ -105,9 +113,13 @@ def filled_by_itself(python: Python) -> frozenset[str]:
     return memo
 
 
-def _filled(python: Python) -> set[str]:
+def _filled(python: Python) -> frozenset[str]:
     """Names of attributes that the program gives to anything but ``self``, which is not what was parsed."""
-    return {name.rpartition(".")[2] for (_, name) in python.source.bindings if _is_elsewhere(name)}
+    memo = python.memo.get("given to others")
+    if memo is None:
+        memo = frozenset(name.rpartition(".")[2] for (_, name) in python.source.bindings if _is_elsewhere(name))
+        python.memo["given to others"] = memo
+    return memo
 
 
 def _is_elsewhere(name: str) -> bool:
@@ -157,19 +169,41 @@ def _is_parsed(python: Python, node: ast.expr, around: Around | None) -> bool:
     )
 
 
-def _given(words: Sequence[Value], flags: Sequence[str], takes: bool) -> str | None:
+class _Given(Struct):
+    """A flag as the command line has it last: where, ``--flag=value`` or the word that follows."""
+
+    at: int
+    marked: bool
+    value: str
+    following: str | None
+
+
+def _line(python: Python) -> dict[str, _Given] | None:
+    """The flags of the command line; None where it is not known, or a word of it is not: each could be any flag."""
+    memo: dict[str, _Given] | None = python.memo.get("line", _UNREAD)
+    if memo is _UNREAD:
+        words = python.arguments
+        memo = None
+        if words is not None and all(isinstance(word, str) for word in words):
+            memo = {}
+            for at, word in enumerate(words):
+                name, mark, value = word.partition("=")
+                memo[name] = _Given(at, mark != "", value, words[at + 1] if at + 1 < len(words) else None)
+        python.memo["line"] = memo
+    return memo
+
+
+_UNREAD: Final[dict[str, _Given]] = {}
+
+
+def _given(line: Mapping[str, _Given], flags: Sequence[str], takes: bool) -> str | None:
     """The last value of one of the flags; ``""`` for one that takes none; None where it is absent."""
-    found: str | None = None
-    for at, word in enumerate(words):
-        name, mark, value = str(word).partition("=")
-        if name in flags:
-            if not takes:
-                found = ""
-            elif mark:
-                found = value
-            else:
-                found = str(words[at + 1]) if at + 1 < len(words) else None
-    return found
+    found = max((line[flag] for flag in flags if flag in line), key=lambda one: one.at, default=None)
+    if found is None:
+        return None
+    if not takes:
+        return ""
+    return found.value if found.marked else found.following
 
 
 def _default(python: Python, made: Call, depth: int, absent: Value) -> Value:

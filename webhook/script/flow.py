@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from bisect import bisect_left
 from collections.abc import Iterator
 from typing import Final
 
@@ -165,29 +166,34 @@ def is_no_start(python: Python, call: Call, depth: int = 0) -> bool:
     """Whether a call surely does not belong to a start of the training: it comes behind the loop that trains, to test
     or to go back to the best, or in a function that only predicts; so do all calls of its own function."""
     scope = call.around.scope if call.around is not None else None
-    if scope is not None and not _PREDICTS.isdisjoint(getattr(scope.node, "name", "").lower().split("_")):
+    if any(end < call.line for end in _lessons(python).get(id(scope), ())):
         return True
-    for statement, around in python.source.statements:
-        if (
-            isinstance(statement, ast.For | ast.While)
-            and (around.scope if around is not None else None) is scope
-            and (statement.end_lineno or 0) < call.line
-            and _teaches(python, statement)
-        ):
-            return True
-    if scope is None or scope.kind == "lambda" or depth > 3:
+    if scope is None or scope.kind == "lambda":
         return False
-    method = scope.outer is not None and scope.outer.kind == "class"
-    callers = [one for one in python.source.calls_of(scope.node.name, method) if one.node is not call.node]
-    return bool(callers) and all(is_no_start(python, one, depth + 1) for one in callers)
+    name = scope.node.name
+    known: dict[str, bool] = python.memo.setdefault("no start", {})
+    if name not in known:
+        known[name] = False  # a function that calls itself
+        method = scope.outer is not None and scope.outer.kind == "class"
+        callers = [one for one in python.source.calls_of(name, method) if one.node is not call.node]
+        known[name] = not _PREDICTS.isdisjoint(name.lower().split("_")) or (
+            bool(callers) and depth <= 3 and all(is_no_start(python, one, depth + 1) for one in callers)
+        )
+    return known[name]
 
 
-def _teaches(python: Python, loop: ast.For | ast.While) -> bool:
-    last = loop.end_lineno or 0
-    return any(
-        loop.lineno <= call.line <= last and ("train" in call.attr or call.attr in _LEARNS)
-        for call in python.source.calls
-    )
+def _lessons(python: Python) -> dict[int, list[int]]:
+    """The last lines of the loops that train, by the function that they stand in."""
+    memo: dict[int, list[int]] | None = python.memo.get("lessons")
+    if memo is None:
+        memo = python.memo["lessons"] = {}
+        taught = sorted(call.line for call in python.source.calls if "train" in call.attr or call.attr in _LEARNS)
+        for statement, around in python.source.statements if taught else ():
+            if isinstance(statement, ast.For | ast.While):
+                at, end = bisect_left(taught, statement.lineno), statement.end_lineno or 0
+                if at < len(taught) and taught[at] <= end:
+                    memo.setdefault(id(around.scope if around is not None else None), []).append(end)
+    return memo
 
 
 _PREDICTS: Final = frozenset(

@@ -129,18 +129,20 @@ class Script(Struct):
         beginning = head(path)
         if not beginning or beginning.startswith(("/", "~")) or "://" in beginning:
             return path
+        if "folder" not in self.memo:
+            self.memo["folder"] = self._folder()
+        folder = self.memo["folder"]
+        return path if folder is None else join_path((folder, path))
+
+    def _folder(self) -> Value:
         moves = [command for command in self.commands() if command.name in ("cd", "pushd", "popd", "chroot")]
         if len(moves) != 1 or len(moves[0].words) != 2 or moves[0].name != "cd":
-            return path
+            return None
         certain = all(around.kind == "&&" for around in moves[0].around)
         target = moves[0].words[1]
-        if not certain or not head(target).startswith("/") or self._turns():
-            return path
-        return join_path((target, path))
-
-    def _turns(self) -> bool:
-        """Whether a program runs elsewhere than in the shell's folder."""
-        return any("chdir" in python.source.by_attr for python in self.pythons)
+        if not certain or not head(target).startswith("/"):
+            return None
+        return None if any("chdir" in python.source.by_attr for python in self.pythons) else target
 
     def on_volume(self, path: Value) -> bool:
         """Whether a path lies in a declared directory or on a mounted volume."""
@@ -190,6 +192,7 @@ class _Reader:
         self.whole = True
         self.first = ""
         self.read_so_far = 0
+        self.evaluated = 0
 
     def read(self, command: Sequence[Any], args: Sequence[Any]) -> Script:
         words: list[Value] = []
@@ -252,7 +255,10 @@ class _Reader:
             elif name in WRAPPERS:
                 at = _after_wrapper(name, words, at + 1)
             elif name == "eval" and command is not None:
-                evaluated = _evaluated(words[at + 1 :], raws[at + 1 :], places[at + 1 :], env)
+                rest = slice(at + 1, None)
+                self.evaluated += 64 + sum(len(word) for word in words[rest] if isinstance(word, str))
+                known = self.evaluated <= LONGEST
+                evaluated = _evaluated(words[rest], raws[rest], places[rest], env) if known else None
                 if evaluated is None:
                     self.whole = False
                     return
