@@ -41,6 +41,9 @@ _PARTS_OF_POD: Final = ("volumes", "initContainers", "containers", "imagePullSec
 _TEXTS: Final = frozenset(("value", "apiVersion", "containerName", "subPath", "subPathExpr", "medium", "volumeName"))
 _MAPS: Final = frozenset(("limits", "requests", "volumeAttributes", "options", "matchLabels", "labels", "annotations"))
 """Fields that Go leaves out where they are empty; a pointer (``image``, ``emptyDir``) stays."""
+_POINTERS: Final = (".csi", ".azureDisk")
+"""Where ``readOnly`` is one."""
+_KEPT: Final = ("sources", "monitors")
 _SHOWN: Final = 6
 
 
@@ -111,9 +114,9 @@ def _lost(raw: Any, path: str) -> Iterator[tuple[str, str]]:
         for key, value in raw.items():
             if value == "" and key in _TEXTS:
                 yield f"{path}.{key}", f"{key}: ''"
-            elif value is False and key == "readOnly" and not path.endswith(".csi"):
+            elif value is False and key == "readOnly" and not path.endswith(_POINTERS):
                 yield f"{path}.{key}", f"{key}: false"
-            elif value == [] and key != "sources":
+            elif value == [] and key not in _KEPT:
                 yield f"{path}.{key}", f"{key}: []"
             elif value == {} and key in _MAPS:
                 yield f"{path}.{key}", f"{key}: {{}}"
