@@ -66,6 +66,14 @@ def test_a_pair_that_makes_no_jobset_has_no_jobs() -> None:
     assert "managedBy" in "\n".join(render_pods("TrainJob run", effective))
 
 
+def test_where_trainer_stops_the_tree_says_why() -> None:
+    lines = list(render_pods("TrainJob team/run", pods(runtime(job(), policy={"flux": {}}), trainjob())))
+    assert lines[1:] == [
+        "  no JobSet is made of it: spec.trainer.numNodes is absent, and Trainer's controller panics over a Flux runtime "
+        "without it"
+    ]
+
+
 def test_volumes_of_claim_templates_stand_last() -> None:
     pod = {"containers": [{"name": "node", "volumeMounts": [{"name": "t", "mountPath": "/ckpt"}]}]}
     rt = runtime(job(pod=pod), volumeClaimPolicies=[{"templates": [{"metadata": {"name": "t"}}]}])

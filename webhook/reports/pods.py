@@ -319,7 +319,8 @@ def render_pods(
         yield "  no JobSet is made in this cluster: managedBy names another controller"
         return
     if not effective.jobs:
-        yield "  no JobSet is made of it"
+        why = "" if effective.stopped is None else f": {effective.stopped.problem}"
+        yield printable(f"  no JobSet is made of it{why}")
         return
     rows: list[tuple[int, str, Origin | None]] = []
     policy = effective.failure_policy
