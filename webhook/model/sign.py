@@ -10,7 +10,8 @@ from typing import Final
 
 from webhook.model.cluster import Claim, Gap
 from webhook.model.names import ANCESTOR_LABEL, CHECKPOINT_SIZE, LAST_APPLIED, MODEL_PARAMS, QUEUE_LABEL, TRAINER_STEP
-from webhook.model.pod import EMPTY, TRAINER, DirectoryStatus, StorageKind
+from webhook.model.pod import EMPTY, TRAINER, DirectoryStatus, EffectiveSet, StorageKind
+from webhook.model.policy import Limits
 from webhook.model.release import OVERRIDE_FIELDS
 from webhook.model.subject import Subject
 
@@ -67,8 +68,6 @@ def signs_of(subject: Subject) -> int:
     effective = subject.effective
     if effective is None:
         return signs | CONTAINERS
-    if not effective.jobs:
-        signs |= CONTAINERS
     unlabelled = UNLABELLED
     if not subject.checkpoints:
         signs |= NOT_PLAIN
@@ -82,9 +81,18 @@ def signs_of(subject: Subject) -> int:
             signs |= NO_GROUP
         if checkpoint.container.get("name") == "node" and job.labels.get(ANCESTOR_LABEL) == TRAINER_STEP:
             unlabelled = 0
+    limits = subject.policy.limits
+    key = ("signs", limits.max_restarts, limits.termination_grace_period_seconds)
+    of_pods: int | None = subject.kept.get(key)
+    if of_pods is None:
+        of_pods = subject.kept[key] = _signs_of_pods(effective, limits)
+    return signs | unlabelled | of_pods
+
+
+def _signs_of_pods(effective: EffectiveSet, limits: Limits) -> int:
+    signs = 0 if effective.jobs else CONTAINERS
     restarts = effective.failure_policy
     count = 0 if restarts is None else restarts.get("maxRestarts") or 0
-    limits = subject.policy.limits
     if restarts is None or restarts.get("rules") or not 0 < count <= limits.max_restarts:
         signs |= RESTARTS
     for job in effective.jobs:
@@ -103,7 +111,7 @@ def signs_of(subject: Subject) -> int:
         signs |= TEMPLATES
     if "ttlSecondsAfterFinished" in jobset:
         signs |= TTL
-    return signs | unlabelled
+    return signs
 
 
 def _signs_of_request(subject: Subject) -> int:

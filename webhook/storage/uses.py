@@ -120,22 +120,34 @@ def claim_signs(subject: Subject) -> int:
     effective = subject.effective
     if effective is None:
         return 0
-    signs = 0
-    if subject.claims_elsewhere or not subject.namespace or "volumeClaimPolicies" in effective.jobset_spec:
-        signs = ODD_CLAIMS
+    known: tuple[int, tuple[str, ...]] | None = subject.kept.get("claim signs")
+    if known is None:
+        known = subject.kept["claim signs"] = _signs_of_pods(effective)
+    signs, names = known
+    if subject.claims_elsewhere or not subject.namespace:
+        return signs | ODD_CLAIMS
+    if not signs & ODD_CLAIMS:
+        for name in names:
+            if not _is_plain(subject.cluster.claim(subject.namespace, name), subject):
+                return signs | ODD_CLAIMS
+    return signs
+
+
+def _signs_of_pods(effective: EffectiveSet) -> tuple[int, tuple[str, ...]]:
+    """What can be told without looking claims up, and the names of those of the pods that train."""
+    signs = ODD_CLAIMS if "volumeClaimPolicies" in effective.jobset_spec else 0
+    names: list[str] = []
     for job in effective.jobs:
         for volume in job.pod.get("volumes") or ():
             if len(volume) > 2:
                 signs |= RICH_VOLUMES | ODD_CLAIMS
-            elif job.trains and not signs & ODD_CLAIMS:
+            elif job.trains:
                 source = volume.get(CLAIM)
-                if source is None:
-                    plain = _DISKS.isdisjoint(volume)
-                else:
-                    plain = _is_plain(subject.cluster.claim(subject.namespace, source.get("claimName") or ""), subject)
-                if not plain:
+                if source is not None:
+                    names.append(source.get("claimName") or "")
+                elif not _DISKS.isdisjoint(volume):
                     signs |= ODD_CLAIMS
-    return signs
+    return signs, tuple(names)
 
 
 _DISKS: Final = frozenset({CSI, *(source for source, kind in SOURCES.items() if kind is StorageKind.ONE_NODE)})
