@@ -114,7 +114,7 @@ def _called_in_loop(python: Python, call: Call, scope: Around, name: str, depth:
         # A method may be a hook that a framework calls; a function may be handed on, and one that is told the epoch
         # is called for each.
         return True if not method and _is_told_the_time(scope.node) and _handed_on(python, name) else None
-    if method or _handed_on(python, name):
+    if (method and not _is_plain(python, scope)) or _handed_on(python, name):
         return True if any(in_loop(python, one, depth + 1) for one in callers) else None
     answers = [in_loop(python, one, depth + 1) for one in callers]
     if any(answers):
@@ -136,21 +136,30 @@ def _is_own(python: Python, call: Call) -> bool:
     return python.class_of(receiver, call.around) in python.source.classes
 
 
+def _is_plain(python: Python, scope: Around) -> bool:
+    """A method that nobody calls but this text: of a class of its own, without a base, and with a name of its own."""
+    owner = scope.outer.node if scope.outer is not None else None
+    name = scope.node.name
+    return (
+        isinstance(owner, ast.ClassDef)
+        and not owner.bases
+        and not owner.keywords
+        and not owner.decorator_list
+        and not scope.node.decorator_list
+        and name not in python.source.repeated
+        and not name.startswith(("__", "on_"))
+    )
+
+
 def _handed_on(python: Python, name: str) -> bool:
     """Whether a function's name is used as a value: in a call's arguments or on the right of an assignment."""
-    for call in python.source.calls:
-        if any(isinstance(one, ast.Name) and one.id == name for one in call.node.args):
-            return True
-        if any(isinstance(one.value, ast.Name) and one.value.id == name for one in call.node.keywords):
-            return True
-    named = python.memo.get("named")
+    named: set[str] | None = python.memo.get("named")
     if named is None:
-        named = {
-            one.value.id
-            for found in python.source.bindings.values()
-            for one in found
-            if isinstance(one.value, ast.Name)
-        }
+        values = [one for call in python.source.calls for one in call.node.args]
+        values += [one.value for call in python.source.calls for one in call.node.keywords]
+        values += [one.value for found in python.source.bindings.values() for one in found if one.value is not None]
+        named = {one.id for one in values if isinstance(one, ast.Name)}
+        named |= {one.attr for one in values if isinstance(one, ast.Attribute)}
         python.memo["named"] = named
     return name in named
 
