@@ -1,8 +1,8 @@
 """The types of the fields that we read, for ``shape.check_shape`` alone, which imports this at its first call.
 
 Source: the CRDs of Trainer 2.0 to 2.3 and core/v1. Only types, and what all releases require of list items (their
-keys): everything else that the API server refuses, it says itself. A field that is absent or null is right. What no
-part of the engine reads is not listed, and what is not listed is not looked at.
+keys): everything else that the API server refuses, it says itself. A field that is absent or null is right. Listed is
+what all four releases have, but for what hardly anybody writes; what is not listed is not looked at.
 
 Annotations are evaluated at once here (no ``annotations`` future): msgspec resolving text costs twice the time.
 """
@@ -16,6 +16,8 @@ Int64 = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 Strings = dict[str, str | None]
 Quantities = dict[str, int | float | str | None]
 Anything = dict[str, Any]
+Texts = dict[str, str | bool | None]
+Scalars = dict[str, int | float | str | bool | None]
 
 
 class Shape(Struct, rename="camel", gc=False):
@@ -53,8 +55,8 @@ class EnvSource(Shape):
     field_ref: FieldRef | None = None
     config_map_key_ref: Reference | None = None
     secret_key_ref: Reference | None = None
-    resource_field_ref: Anything | None = None
-    file_key_ref: Anything | None = None
+    resource_field_ref: Quantities | None = None
+    file_key_ref: Texts | None = None
 
 
 class Env(Shape):
@@ -87,7 +89,7 @@ class Device(Shape):
 class Resources(Shape):
     limits: Quantities | None = None
     requests: Quantities | None = None
-    claims: list[Anything] | None = None
+    claims: list[Strings] | None = None
 
 
 class Capabilities(Shape):
@@ -106,21 +108,37 @@ class SecurityContext(Shape):
     fs_group: Int64 | None = None
     fs_group_change_policy: str | None = None
     supplemental_groups: list[Int64] | None = None
+    supplemental_groups_policy: str | None = None
+    sysctls: list[Texts] | None = None
+    se_linux_options: Strings | None = None
+    seccomp_profile: Strings | None = None
+    app_armor_profile: Strings | None = None
+    windows_options: Texts | None = None
+    proc_mount: str | None = None
 
 
 class Exec(Shape):
     command: list[str] | None = None
 
 
+class HttpGet(Shape):
+    path: str | None = None
+    port: int | str | None = None
+    host: str | None = None
+    scheme: str | None = None
+    http_headers: list[Strings] | None = None
+
+
 class Handler(Shape):
     exec: Exec | None = None
-    http_get: Anything | None = None
-    sleep: Anything | None = None
-    tcp_socket: Anything | None = None
+    http_get: HttpGet | None = None
+    sleep: Scalars | None = None
+    tcp_socket: Scalars | None = None
 
 
 class Probe(Handler):
-    grpc: Anything | None = None
+    grpc: Scalars | None = None
+    termination_grace_period_seconds: Int64 | None = None
     initial_delay_seconds: Int32 | None = None
     timeout_seconds: Int32 | None = None
     period_seconds: Int32 | None = None
@@ -159,9 +177,25 @@ class Container(Shape):
     ports: list[Port] | None = None
     image_pull_policy: str | None = None
     termination_message_policy: str | None = None
+    termination_message_path: str | None = None
+    stdin: bool | None = None
+    stdin_once: bool | None = None
+    tty: bool | None = None
+    resize_policy: list[Strings] | None = None
     liveness_probe: Probe | None = None
     readiness_probe: Probe | None = None
     startup_probe: Probe | None = None
+
+
+class Expression(Shape):
+    key: str | None = None
+    operator: str | None = None
+    values: list[str] | None = None
+
+
+class Selector(Shape):
+    match_labels: Strings | None = None
+    match_expressions: list[Expression] | None = None
 
 
 class ClaimSpec(Shape):
@@ -170,9 +204,10 @@ class ClaimSpec(Shape):
     volume_name: str | None = None
     volume_mode: str | None = None
     resources: Resources | None = None
-    selector: Anything | None = None
-    data_source: Anything | None = None
-    data_source_ref: Anything | None = None
+    selector: Selector | None = None
+    data_source: Strings | None = None
+    data_source_ref: Strings | None = None
+    volume_attributes_class_name: str | None = None
 
 
 class ClaimTemplate(Shape):
@@ -197,6 +232,9 @@ class Ephemeral(Shape):
 class Item(Shape):
     key: str | None = None
     path: str | None = None
+    mode: Int32 | None = None
+    field_ref: FieldRef | None = None
+    resource_field_ref: Quantities | None = None
 
 
 class Source(Shape):
@@ -222,12 +260,44 @@ class Source(Shape):
     share_name: str | None = None
     endpoints: str | None = None
     monitors: list[str] | None = None
+    secret_ref: Reference | None = None
+    node_publish_secret_ref: Reference | None = None
+    user: str | None = None
+    pool: str | None = None
+    keyring: str | None = None
+    image: str | None = None
+    secret_file: str | None = None
+    volume: str | None = None
+    registry: str | None = None
+    tenant: str | None = None
+    group: str | None = None
+    gateway: str | None = None
+    system: str | None = None
+    volume_name: str | None = None
+    volume_namespace: str | None = None
+    volume_path: str | None = None
+    revision: str | None = None
+    directory: str | None = None
+    kind: str | None = None
+    disk_name: str | None = None
+    disk_uri: str | None = field(default=None, name="diskURI")
+    volume_id: str | None = field(default=None, name="volumeID")
+    pd_id: str | None = field(default=None, name="pdID")
+    pd_name: str | None = None
+    partition: Int32 | None = None
+    lun: Int32 | None = None
+    target_portal: str | None = None
+    portals: list[str] | None = None
+    iqn: str | None = None
+    wwids: list[str] | None = None
+    target_wwns: list[str] | None = field(default=None, name="targetWWNs")
 
 
 class Projection(Shape):
     config_map: Source | None = None
     secret: Source | None = None
     downward_api: Source | None = field(default=None, name="downwardAPI")
+    service_account_token: Scalars | None = None
 
 
 class Projected(Shape):
@@ -269,12 +339,6 @@ class Volume(Shape):
     storageos: Source | None = None
 
 
-class Expression(Shape):
-    key: str | None = None
-    operator: str | None = None
-    values: list[str] | None = None
-
-
 class Term(Shape):
     match_expressions: list[Expression] | None = None
     match_fields: list[Expression] | None = None
@@ -296,6 +360,11 @@ class NodeAffinity(Shape):
 
 class PodTerm(Shape):
     topology_key: str | None = None
+    label_selector: Selector | None = None
+    namespace_selector: Selector | None = None
+    namespaces: list[str] | None = None
+    match_label_keys: list[str] | None = None
+    mismatch_label_keys: list[str] | None = None
 
 
 class WeightedPodTerm(Shape):
@@ -316,12 +385,24 @@ class Affinity(Shape):
 
 class Spread(Shape):
     max_skew: Int32 | None = None
+    min_domains: Int32 | None = None
     topology_key: str | None = None
     when_unsatisfiable: str | None = None
+    label_selector: Selector | None = None
+    match_label_keys: list[str] | None = None
+    node_affinity_policy: str | None = None
+    node_taints_policy: str | None = None
 
 
 class DnsConfig(Shape):
     nameservers: list[str] | None = None
+    searches: list[str] | None = None
+    options: list[Strings] | None = None
+
+
+class HostAlias(Shape):
+    ip: str | None = None
+    hostnames: list[str] | None = None
 
 
 class Toleration(Shape):
@@ -355,7 +436,23 @@ class Pod(Shape):
     preemption_policy: str | None = None
     dns_policy: str | None = None
     dns_config: DnsConfig | None = None
-    ephemeral_containers: list[Anything] | None = None
+    ephemeral_containers: list[Container] | None = None
+    host_aliases: list[HostAlias] | None = None
+    host_pid: bool | None = field(default=None, name="hostPID")
+    host_ipc: bool | None = field(default=None, name="hostIPC")
+    host_users: bool | None = None
+    set_hostname_as_fqdn: bool | None = field(default=None, name="setHostnameAsFQDN")
+    enable_service_links: bool | None = None
+    automount_service_account_token: bool | None = None
+    node_name: str | None = None
+    scheduler_name: str | None = None
+    service_account: str | None = None
+    priority: Int32 | None = None
+    overhead: Quantities | None = None
+    os: Strings | None = None
+    readiness_gates: list[Strings] | None = None
+    resource_claims: list[Strings] | None = None
+    resources: Resources | None = None
     topology_spread_constraints: list[Spread] | None = None
 
 
@@ -408,6 +505,8 @@ class Job(Shape):
     pod_replacement_policy: str | None = None
     managed_by: str | None = None
     suspend: bool | None = None
+    manual_selector: bool | None = None
+    selector: Selector | None = None
     pod_failure_policy: PodFailurePolicy | None = None
     success_policy: JobSuccessPolicy | None = None
     template: PodTemplate | None = None
@@ -471,10 +570,14 @@ class StartupPolicy(Shape):
 
 class Network(Shape):
     subdomain: str | None = None
+    enable_dns_hostnames: bool | None = field(default=None, name="enableDNSHostnames")
+    publish_not_ready_addresses: bool | None = None
 
 
 class Coordinator(Shape):
     replicated_job: str | None = None
+    job_index: Int32 | None = None
+    pod_index: Int32 | None = None
 
 
 class JobSet(JobSetPart):
@@ -504,6 +607,7 @@ class Elastic(Shape):
 class Torch(Shape):
     num_proc_per_node: int | str | None = None
     elastic_policy: Elastic | None = None
+    env_injection: Anything | None = None
 
 
 class Mpi(Shape):
@@ -526,9 +630,14 @@ class MlPolicy(Shape):
     xgboost: Anything | None = None
 
 
+class PodGroupPolicy(Shape):
+    coscheduling: Scalars | None = None
+    volcano: Anything | None = None
+
+
 class RuntimeSpec(Shape):
     ml_policy: MlPolicy | None = None
-    pod_group_policy: Anything | None = None
+    pod_group_policy: PodGroupPolicy | None = None
     template: JobSetTemplate | None = None
 
 
