@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 from tests.runs.fake_cluster import FakeCluster, trainjob
 from tests.runs.folders import deepspeed, hf, write
+from webhook.cli.delete import say_deleted
 from webhook.runs.api import Answer, Unreachable
 from webhook.runs.delete import delete
 from webhook.runs.drill import drill
@@ -379,6 +381,29 @@ def test_delete_does_not_go_on_where_it_cannot_see_what_goes_too(tmp_path: Path)
     assert "run" in fake.trainjobs
     delete(fake.session([]), with_data=True)
     assert "run" not in fake.trainjobs
+
+
+def test_delete_says_what_is_left_by_what_lies_under_the_directory(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = {
+        "persistentVolumeClaim": ({"claimName": "gone"}, 'claim "gone", where it kept its checkpoints, does not exist'),
+        "nfs": ({"server": "s", "path": "/"}, 'stay where they are: "/mnt/ckpt/run" of its pods, on volume v (nfs)'),
+        "hostPath": ({"path": "/x"}, 'stay where they are: "/mnt/ckpt/run" of its pods, on volume v (hostPath)'),
+        "emptyDir": ({}, "nothing is left of them"),
+    }
+    fake = cluster(tmp_path, 100)
+    pod = fake.jobsets["run"]["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
+    kept = dict(fake.trainjobs)
+    for source, (body, said) in words.items():
+        fake.trainjobs.update(kept)
+        pod["volumes"] = [{"name": "v", source: body}]
+        assert say_deleted(fake.session([]), Namespace(with_data=False, output="text")) == 0
+        assert said in capsys.readouterr().out
+    fake.trainjobs.update(kept)
+    pod["containers"][0]["env"] = []
+    assert say_deleted(fake.session([]), Namespace(with_data=False, output="text")) == 0
+    assert "where it kept its checkpoints is not known" in capsys.readouterr().out
 
 
 def test_delete_of_a_run_that_has_no_jobset_yet(tmp_path: Path) -> None:

@@ -181,3 +181,43 @@ def test_no_directory_is_declared(tmp_path: Path) -> None:
     spec["containers"][0]["env"] = []
     with pytest.raises(CannotDo, match="declares no checkpoint directory"):
         looked(fake)
+
+
+def on(fake: FakeCluster, source: dict[str, Any]) -> FakeCluster:
+    spec = fake.jobsets["run"]["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
+    spec["volumes"] = [{"name": "v", **source}]
+    return fake
+
+
+@pytest.mark.parametrize(
+    "source", [{"nfs": {"server": "s", "path": "/p"}}, {"csi": {"driver": "gcsfuse.csi.storage.gke.io"}}]
+)
+def test_a_volume_that_every_node_can_mount_is_mounted_without_a_claim(tmp_path: Path, source: dict[str, Any]) -> None:
+    fake = on(idle(tmp_path), source)
+    seen = looked(fake)
+    assert [one.step for one in seen.found.saved] == [5]
+    assert fake.helpers[0]["spec"]["volumes"] == [{"name": "claim", **source}]
+
+
+@pytest.mark.parametrize(
+    ("source", "left"),
+    [
+        ({"emptyDir": {}}, "nothing of it is left"),
+        ({"csi": {"driver": "x.example.com"}}, "nothing of it is left"),
+        ({"hostPath": {"path": "/x"}}, "look while a pod of the run runs"),
+        ({"iscsi": {"targetPortal": "x", "iqn": "iqn.2020-01.a:b", "lun": 0}}, "look while a pod of the run runs"),
+    ],
+)
+def test_what_no_other_pod_can_mount_and_what_is_left_of_it(tmp_path: Path, source: dict[str, Any], left: str) -> None:
+    fake = on(idle(tmp_path), source)
+    with pytest.raises(CannotDo, match=f"which no other pod can look into: {left}"):
+        looked(fake)
+    assert fake.helpers == []
+
+
+def test_no_volume_is_called_none(tmp_path: Path) -> None:
+    fake = idle(tmp_path)
+    spec = fake.jobsets["run"]["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
+    spec["containers"][0]["volumeMounts"] = []
+    with pytest.raises(CannotDo, match="lies on no volume, which no other pod can look into"):
+        looked(fake)

@@ -63,8 +63,7 @@ def _list(session: Session, output: str) -> int:
 def _lines(run: Run, directory: Directory, seen: Look, nothing: str | None) -> list[str]:
     from webhook.runs.words import completeness, duration, size
 
-    where = f'claim "{directory.claim}"' if directory.claim else directory.volume
-    lines = [f'{run.name}: "{directory.path}" on {where}, read by {seen.by}']
+    lines = [f'{run.name}: "{directory.path}" on {directory.where}, read by {seen.by}']
     if nothing is not None:
         return [*lines, nothing]
     taken = seen.found.taken

@@ -24,15 +24,17 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """0 or 2, as the help says."""
-    return run_on(arguments, lambda session: _delete(session, arguments))
+    return run_on(arguments, lambda session: say_deleted(session, arguments))
 
 
-def _delete(session: Session, arguments: argparse.Namespace) -> int:
+def say_deleted(session: Session, arguments: argparse.Namespace) -> int:
+    """Delete, and say what is left. Raises CannotDo."""
     from webhook.runs.delete import delete
 
     done = delete(session, arguments.with_data)
     directory = done.directory
     stays = directory is not None and directory.claim is not None and directory.claim not in done.lost
+    stays = stays and not done.absent
     if arguments.output == "json":
         write_json(
             {
@@ -54,6 +56,12 @@ def _delete(session: Session, arguments: argparse.Namespace) -> int:
         ]
     elif done.lost:
         lines.append(f"and with it claim {', '.join(done.lost)} and the checkpoints on it")
+    elif directory is not None and done.absent:
+        lines.append(f'claim "{directory.claim}", where it kept its checkpoints, does not exist')
+    elif directory is None:
+        lines.append("where it kept its checkpoints is not known; no claim was deleted")
+    elif directory.lasting:
+        lines.append(f'its checkpoints stay where they are: "{directory.path}" of its pods, on {directory.volume}')
     else:
         lines.append("it kept no checkpoints on a claim: nothing is left of them")
     write(lines)

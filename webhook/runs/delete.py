@@ -10,11 +10,15 @@ from webhook.runs.session import POLL, Session, any_directory
 
 
 class Deleted(Struct, frozen=True):
-    """What a deletion leaves: ``directory`` None where none is known; ``lost`` are claims that went with the run."""
+    """What a deletion leaves: ``directory`` None where none is known; ``lost`` are claims that went with the run.
+
+    ``absent``: the claim under the directory was not there any more.
+    """
 
     directory: Directory | None
     lost: tuple[str, ...] = ()
     seconds: float = 0.0
+    absent: bool = False
 
 
 def delete(session: Session, with_data: bool) -> Deleted:
@@ -23,12 +27,14 @@ def delete(session: Session, with_data: bool) -> Deleted:
     started = session.kube.clock.monotonic()
     directory = any_directory(session, run)
     lost = claims_that_go(run)
+    absent = False
     if run.jobset is None and not with_data:
         _only_where_there_is_none(session, run)
     if directory is not None and directory.claim is not None:
         answer = session.kube.request(
             "GET", f"/api/v1/namespaces/{run.namespace}/persistentvolumeclaims/{directory.claim}"
         )
+        absent = answer.code == 404
         owners = {one.get("uid") for one in (answer.body.get("metadata") or EMPTY).get("ownerReferences") or ()}
         jobset = str(((run.jobset or EMPTY).get("metadata") or EMPTY).get("uid") or "")
         if directory.claim not in lost and not owners.isdisjoint({run.uid, jobset}):
@@ -54,7 +60,7 @@ def delete(session: Session, with_data: bool) -> Deleted:
         session.live(f"waiting until it is gone ({wait.passed():.0f} s)")
         wait.pause(POLL)
     session.state = f'run "{run.name}" is deleted'
-    return Deleted(directory, tuple(lost), session.kube.clock.monotonic() - started)
+    return Deleted(directory, tuple(lost), session.kube.clock.monotonic() - started, absent)
 
 
 def _only_where_there_is_none(session: Session, run: Run) -> None:

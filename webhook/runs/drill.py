@@ -57,7 +57,7 @@ def drill(session: Session) -> Drill:
             raise CannotDo(f'run "{run.name}" {run.state()}: a drill takes a run that is under way')
         directory = session.directory(run)
         session.warn_shared(run, directory)
-        passed(f'"{directory.path}" on {_where(directory)}')
+        passed(f'"{directory.path}" on {directory.where}')
         run, seen = _wait_checkpoint(session, run, directory)
         newest = seen.found.newest_complete()
         assert newest is not None  # noqa: S101 - it was waited for
@@ -86,10 +86,6 @@ def drill(session: Session) -> Drill:
         done.steps[at].seconds = session.kube.clock.monotonic() - since
         session.say(f"[{done.steps[at].name}] {error}")
     return done
-
-
-def _where(directory: Directory) -> str:
-    return f'claim "{directory.claim}"' if directory.claim is not None else directory.volume
 
 
 def _wait_checkpoint(session: Session, run: Run, directory: Directory) -> tuple[Run, Look]:

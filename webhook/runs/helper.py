@@ -46,7 +46,7 @@ def manifest(
         "enableServiceLinks": False,
         "securityContext": context,
         "tolerations": list(pod.get("tolerations") or ()),
-        "volumes": [{"name": "claim", "persistentVolumeClaim": {"claimName": directory.claim, "readOnly": not write}}],
+        "volumes": [{"name": "claim", **_source(directory, write)}],
         "containers": [
             {
                 "name": "helper",
@@ -96,6 +96,12 @@ def manifest(
     }
 
 
+def _source(directory: Directory, write: bool) -> dict[str, Any]:
+    if directory.claim is None:
+        return dict(directory.source or {})
+    return {"persistentVolumeClaim": {"claimName": directory.claim, "readOnly": not write}}
+
+
 def _context(directory: Directory, root: bool) -> dict[str, Any]:
     """The run's own user and groups, and what ``restricted`` wants besides."""
     pod = directory.pod.get("securityContext") or EMPTY
@@ -127,12 +133,8 @@ def run_helper(
     seconds: float,
 ) -> str:
     """What the command printed in such a pod. Raises CannotDo, which says who holds the claim where that is why."""
-    if directory.claim is None:
-        raise CannotDo(
-            f'directory "{directory.path}" lies on {directory.volume}, which no other pod can look into: '
-            "nothing of it is left when the run's pod is gone"
-        )
-    node = _holding_node(kube, run, directory)
+    _mountable(directory)
+    node = None if directory.claim is None else _holding_node(kube, run, directory)
     chosen = image or _image_of(directory)
     if chosen is None:
         raise CannotDo("no image is known for a helper pod: say --helper-image")
@@ -208,7 +210,8 @@ def _why(kube: Kube, run: Run, path: str, directory: Directory) -> str:
         if event.get("type") == "Warning" and event.get("message")
     ]
     holders = [
-        f"{pod['metadata']['name']} on node {pod['spec'].get('nodeName')}" for pod in holding(kube, run, directory)
+        f"{pod['metadata']['name']} on node {pod['spec'].get('nodeName')}"
+        for pod in (holding(kube, run, directory) if directory.claim is not None else ())
     ]
     held = f'; claim "{directory.claim}" is mounted by {", ".join(holders)}' if holders else ""
     return (told[-1][:300] if told else "it was not scheduled") + held
@@ -281,11 +284,24 @@ def _refused(answer: Answer, namespace: str) -> str:
     return f"the helper pod is refused: {answer.message}"
 
 
+def _mountable(directory: Directory) -> None:
+    """Raises CannotDo where no other pod can have what lies under the directory."""
+    if directory.claim is not None or directory.source is not None:
+        return
+    left = (
+        "look while a pod of the run runs, which may be asked by exec"
+        if directory.lasting
+        else "nothing of it is left when the run's pod is gone"
+    )
+    raise CannotDo(f'directory "{directory.path}" lies on {directory.volume}, which no other pod can look into: {left}')
+
+
 def parts(directory: Directory) -> Iterator[str]:
     """The directory inside the helper pod."""
     yield MOUNT
+    _mountable(directory)
     if directory.on_claim is None:
-        raise CannotDo(f'where "{directory.path}" lies on claim "{directory.claim}" only the pod knows')
+        raise CannotDo(f'where "{directory.path}" lies on {directory.where} only the pod knows')
     if directory.on_claim.strip("/"):
         yield directory.on_claim.strip("/")
 

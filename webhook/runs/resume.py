@@ -116,7 +116,7 @@ def _on_a_claim(session: Session, run: Run) -> Directory:
     others = session.warn_shared(run, directory)
     if others:
         raise CannotDo(
-            f'"{directory.on_claim}" of claim "{directory.claim}" is not this run\'s alone: '
+            f'"{directory.on_claim}" of {directory.where} is not this run\'s alone: '
             "renaming in it would pull checkpoints away under another run"
         )
     if directory.read_only:

@@ -11,13 +11,15 @@ from webhook.effective import UNJUDGED, build_trainer_pods, locate_checkpoints
 from webhook.model.cluster import Runtime
 from webhook.model.names import API_VERSION, JOBSET_NAME_LABEL, QUEUE_LABEL
 from webhook.model.nearest import nearest
-from webhook.model.pod import EMPTY, Checkpoint, DirectoryStatus, EffectiveJob, Raw
+from webhook.model.pod import EMPTY, Checkpoint, DirectoryStatus, EffectiveJob, Raw, StorageKind
 from webhook.model.policy import Policy
 from webhook.model.release import Release
 from webhook.runs.api import Answer, Api, each
 from webhook.runs.install_check import read_release
 from webhook.runs.words import pods, still
 from webhook.storage import path_on_claim
+from webhook.storage.reach import inline_reach
+from webhook.storage.sources import CSI, SOURCES, source_of
 
 TRAINJOBS: Final = f"/apis/{API_VERSION}"
 JOBSETS: Final = "/apis/jobset.x-k8s.io/v1alpha2"
@@ -47,6 +49,15 @@ class Directory(Struct, frozen=True):
     on_claim: str | None = None
     volume: str = ""
     read_only: bool = False
+    source: Raw | None = None
+    """The volume's source where it is no claim and pods on any node can mount it, such as ``nfs``."""
+    lasting: bool = False
+    """Whether what lies there outlives the pods, though no claim lies under it."""
+
+    @property
+    def where(self) -> str:
+        """What it lies on, in words."""
+        return f'claim "{self.claim}"' if self.claim is not None else self.volume
 
 
 class Run(Struct, frozen=True):
@@ -196,7 +207,7 @@ def find_directory(api: Api, run: Run, policy: Policy) -> Directory:
             )
         variables = " or ".join(policy.directory.variables)
         raise CannotDo(f'run "{run.name}" declares no checkpoint directory ({variables}): say --directory')
-    return directory_of(best)
+    return directory_of(best, policy)
 
 
 def directory_at(api: Api, run: Run, path: str, policy: Policy) -> Directory:
@@ -210,17 +221,18 @@ def directory_at(api: Api, run: Run, path: str, policy: Policy) -> Directory:
             named = Checkpoint(
                 job, container, DirectoryStatus.DECLARED, UNJUDGED, path, path, mount=mount, volume=volume
             )
-            return directory_of(named)
+            return directory_of(named, policy)
     raise CannotDo(f'which container of "{run.name}" trains is not known')
 
 
-def directory_of(checkpoint: Checkpoint) -> Directory:
+def directory_of(checkpoint: Checkpoint, policy: Policy) -> Directory:
     """What a command needs of a checkpoint directory."""
     volume = checkpoint.volume or EMPTY
     source = volume.get("persistentVolumeClaim")
     mount = checkpoint.mount
     claim = None if source is None else str(source.get("claimName") or "")
-    kind = next((key for key in volume if key != "name"), "")
+    kind = source_of(volume) if checkpoint.volume is not None else ""
+    worth = StorageKind.NONE if source is not None or not kind else inline_worth(kind, volume, policy)
     if checkpoint.volume is None and mount is not None:
         made = next((one for one in checkpoint.job.claim_volumes if one.get("name") == mount.get("name")), None)
         if made is not None:
@@ -236,7 +248,17 @@ def directory_of(checkpoint: Checkpoint) -> Directory:
         path_on_claim(checkpoint),
         f"volume {volume.get('name')} ({kind})" if kind else "no volume",
         bool(mount and mount.get("readOnly")) or bool(source and source.get("readOnly")),
+        {kind: volume.get(kind)} if worth is StorageKind.MANY_NODES else None,
+        worth not in (StorageKind.NONE, StorageKind.EPHEMERAL),
     )
+
+
+def inline_worth(kind: str, volume: Raw, policy: Policy) -> StorageKind:
+    """What a volume that is no claim keeps. An inline ``csi`` volume of an unlisted driver goes with its pod."""
+    if kind != CSI:
+        return SOURCES.get(kind, StorageKind.UNKNOWN)
+    reach = inline_reach((volume.get(CSI) or EMPTY).get("driver") or "", policy)
+    return StorageKind.EPHEMERAL if reach is None else StorageKind(reach)
 
 
 def _checkpoints(api: Api, run: Run, policy: Policy) -> tuple[Checkpoint, ...]:
@@ -266,9 +288,13 @@ def _effective(api: Api, run: Run) -> Any:
     return build_trainer_pods(run.trainjob, Runtime(kind, run.namespace, name, answer.body, {}), release)
 
 
+def _place_of(directory: Directory) -> tuple[str | None, Raw | None, str | None]:
+    return directory.claim, directory.source, directory.on_claim
+
+
 def others_on(api: Api, run: Run, directory: Directory, policy: Policy) -> list[str]:
     """Names of other unfinished runs of the namespace that keep their checkpoints in the same directory."""
-    if directory.claim is None or directory.on_claim is None:
+    if (directory.claim is None and directory.source is None) or directory.on_claim is None:
         return []
     found: list[str] = []
     jobsets = {one["metadata"]["name"]: one for one in each(api, f"{JOBSETS}/namespaces/{run.namespace}/jobsets")}
@@ -278,8 +304,8 @@ def others_on(api: Api, run: Run, directory: Directory, policy: Policy) -> list[
         if name == run.name or other.over is not None or other.jobset is None:
             continue
         for checkpoint in _checkpoints(api, other, policy):
-            theirs = directory_of(checkpoint) if checkpoint.directory is not None else None
-            if theirs is not None and (theirs.claim, theirs.on_claim) == (directory.claim, directory.on_claim):
+            theirs = directory_of(checkpoint, policy) if checkpoint.directory is not None else None
+            if theirs is not None and _place_of(theirs) == _place_of(directory):
                 found.append(name)
                 break
     return found

@@ -75,7 +75,7 @@ class Session:
             more = f" and {len(others) - 3} more" if len(others) > 3 else ""
             self.say(
                 f"warning: {names}{more} keep{'s' if len(others) == 1 else ''} checkpoints in the same directory "
-                f'"{directory.on_claim}" of claim "{directory.claim}": a step may be another run\'s'
+                f'"{directory.on_claim}" of {directory.where}: a step may be another run\'s'
             )
         return others
 

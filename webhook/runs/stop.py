@@ -46,7 +46,7 @@ def _look_while_running(session: Session, run: Run) -> tuple[Directory | None, L
     try:
         directory = session.directory(run)
         session.warn_shared(run, directory)
-        if directory.claim is None and not session.options.directory:
+        if directory.claim is None and not directory.lasting and not session.options.directory:
             session.say(f'warning: "{directory.path}" lies on {directory.volume}: it goes with the pods')
         return directory, look(session.kube, run, directory, helper=False), ""
     except CannotDo as error:
