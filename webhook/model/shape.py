@@ -109,7 +109,7 @@ def _translate(fault: str, obj: Mapping[str, Any]) -> MalformedObject:
     nouns = [_NOUNS[name] for name in wanted if name in _NOUNS]
     if not nouns:
         return MalformedObject(field, shown)
-    problem = f"{shown} stands where {' or '.join(nouns)} belongs"
+    problem = f"{shown} stands where {' or '.join(nouns) if len(nouns) < 4 else 'a single value'} belongs"
     if wanted[0] == "str" and isinstance(value, int | float):
         problem += f": quote it, {_quoted(value)}"
     return MalformedObject(field, problem)
