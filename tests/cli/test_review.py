@@ -434,3 +434,19 @@ def test_output_survives_a_terminal_without_unicode(tmp_path: Path) -> None:
     done = spawn("review", path, PYTHONIOENCODING="ascii")
     assert done.returncode == 1
     assert b"Traceback" not in done.stderr
+
+
+def test_what_filling_in_says_stands_among_the_rules_in_their_order(run: Run, tmp_path: Path) -> None:
+    """Of a claim asked for by annotation only the filling in knows, of restarts only the judging."""
+    bare = RUNTIME.replace("      failurePolicy:\n        maxRestarts: 3\n", "")
+    bare = bare.replace(bare[bare.index("                  env:") :], "")
+    state = write(tmp_path, "state.yaml", CLAIM + "---\n" + bare)
+    asked = JOB.replace("  name: digits\n", "  name: digits\n  annotations: {checkpoint-guard.io/claim: none}\n")
+    code, out, _ = run("review", write(tmp_path, "job.yaml", asked), "--state", state, "--output", "json")
+    (result,) = json.loads(out)["results"]
+    assert code == 0
+    assert [finding["rule"] for finding in result["findings"]] == [
+        "missing-claim",
+        "no-restart-budget",
+        "undeclared-checkpoint",
+    ]

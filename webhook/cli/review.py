@@ -119,9 +119,17 @@ def _reviewed(
 
 
 def _joined(judged: tuple[Judged, ...], filling: tuple[Judged, ...]) -> tuple[Judged, ...]:
-    """The findings of both questions, each once, by severity."""
+    """The findings of both questions, each once, by severity and then in the order of the rules."""
+    from webhook.rules import RULES
+
+    order = {rule.id: at for at, rule in enumerate(RULES)}
     more = [finding for finding in filling if finding not in judged]
-    return tuple(sorted((*judged, *more), key=lambda finding: _WEIGHT[finding.severity]))
+    return tuple(
+        sorted(
+            (*judged, *more),
+            key=lambda finding: (_WEIGHT[finding.severity], order.get(finding.rule, len(order))),
+        )
+    )
 
 
 def _print(review: Review, output: str) -> None:
