@@ -81,6 +81,10 @@ CASES = {
     "f-strings": heredoc("x = f'{a!r:{b}}{c:>{d}}'\ny = f\"{x['a']}\"\nz = f'{{}}{x=}'"),
     "doubling": heredoc(f"{CHAIN}\nimport torch\ntorch.save(1, x59)"),
     "powers": heredoc("import torch\nx = 9**9**9\ntorch.save(1, f'{x}')\ntorch.save(1, '%1000000000d' % 1)"),
+    "loads in a function and calls of it": heredoc(
+        "import argparse, torch\np = argparse.ArgumentParser()\np.add_argument('--resume')\nargs = p.parse_args()\n"
+        "def f():\n" + " torch.load('a')\n" * 700 + "if args.resume:\n" + " f()\n" * 4000 + "f()\n"
+    ),
     "a bomb in YAML": bash(
         "cat > a.yaml <<E\na: &a [x,x,x,x,x,x,x,x]\n"
         + "".join(f"{chr(98 + i)}: &{chr(98 + i)} [{','.join(['*' + chr(97 + i)] * 8)}]\n" for i in range(12))

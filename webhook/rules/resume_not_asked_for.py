@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from typing import Final
 
 from webhook.frameworks import find_uses
 from webhook.frameworks.hf_trainer import resume_nodes
@@ -28,12 +29,14 @@ from webhook.model.script import Remark
 from webhook.model.subject import Subject
 from webhook.script import Call, Invocation, Python, Script, Value, program_findings
 from webhook.script.arguments import flags_of
-from webhook.script.flow import in_loop
+from webhook.script.flow import callers_of, in_loop
 from webhook.script.loads import loads, optional_arguments
 from webhook.script.names import saves
+from webhook.script.python import Around
 from webhook.script.values import is_known, is_true, said
 
 ID = "resume-not-asked-for"
+_WEIGHTS: Final = frozenset(("load_from_checkpoint", "load_checkpoint_and_dispatch", "load_checkpoint_in_model"))
 
 
 def look(script: Script) -> Iterator[Remark]:
@@ -74,21 +77,25 @@ def _in_text(script: Script, invocation: Invocation, python: Python) -> Iterator
     for load in loads(script):
         if load.python is not python or _is_weights(load.call):
             continue
-        name = _hangs_on(python, load.call, load.path, optional)
-        if name is None:
+        names = _hangs_on(python, load.call, load.path, optional)
+        if not names:
             return
-        if name not in begins:
-            wanted.append((name, optional[name]))
+        wanted += [(name, optional[name]) for name in names if name not in begins]
     for call, node in resume_nodes(python):
-        name = _hangs_on(python, call, node, optional)
-        if name is None:
+        names = _hangs_on(python, call, node, optional)
+        if not names:
             return
-        wanted.append((name, optional[name]))
+        wanted += [(name, optional[name]) for name in names]
+    for call in _unseen_loads(script, python):
+        names = _hangs_on(python, call, call.node.args[0] if call.node.args else None, optional)
+        if not names:
+            return
+        wanted += [(name, optional[name]) for name in names if name not in begins]
     if not wanted or any(name in invocation.flags or _given(invocation, made) for name, made in wanted):
         return
     if not any("resum" in name or "restor" in name or "ckpt" in name or "checkpoint" in name for name, _ in wanted):
         return
-    name, made = wanted[0]
+    _, made = wanted[0]
     flag = next((flag for flag in flags_of(made) if flag.startswith("--")), flags_of(made)[0])
     switch = python.argument(made, "action", default="store") == "store_true"
     place = invocation.place
@@ -167,21 +174,61 @@ def _is_weights(call: Call) -> bool:
     return "pretrain" in call.name
 
 
-def _hangs_on(python: Python, call: Call, path: ast.expr | None, optional: dict[str, Call]) -> str | None:
-    """The argument without which this load does not take place; None where it needs none."""
+def _unseen_loads(script: Script, python: Python) -> Iterator[Call]:
+    """Calls of what is defined elsewhere and loads by its name: ``trainer.resume_from_checkpoint()``."""
+    known = {id(load.call.node) for load in loads(script)}
+    for call in python.source.calls:
+        name = call.name.rpartition(".")[2]
+        if (
+            id(call.node) not in known
+            and name not in python.source.functions
+            and ("checkpoint" in name or "ckpt" in name)
+            and name.startswith(("load_", "resume_", "restore_", "maybe_", "auto_"))
+            and name not in _WEIGHTS
+            and "pretrain" not in name
+        ):
+            yield call
+
+
+def _hangs_on(python: Python, call: Call, path: ast.expr | None, optional: dict[str, Call]) -> list[str]:
+    """The arguments without any of which this load does not take place; empty where it needs none."""
+    names = _guarded_by(call, optional)
+    if names:
+        return names
+    if path is not None:
+        found = {_argument(origin, optional) for origin, _ in python.origins(path, call.around)}
+        if len(found) == 1 and None not in found:
+            return [name for name in found if name is not None]
+    scope = call.around.scope if call.around is not None else None
+    return _callers_guarded_by(python, scope, optional) if scope is not None else []
+
+
+def _callers_guarded_by(python: Python, scope: Around, optional: dict[str, Call]) -> list[str]:
+    """The same of a function whose every call stands under such a condition."""
+    known: dict[int, list[str]] = python.memo.setdefault("callers guarded by", {})
+    if id(scope.node) not in known:
+        names: dict[str, None] = {}
+        for call in callers_of(python, scope) or ():
+            found = _guarded_by(call, optional)
+            if not found:
+                names.clear()
+                break
+            names.update(dict.fromkeys(found))
+        known[id(scope.node)] = list(names)
+    return known[id(scope.node)]
+
+
+def _guarded_by(call: Call, optional: dict[str, Call]) -> list[str]:
+    """``if args.resume:``, and both of ``if args.resume or args.resume_from:``."""
     for test, branch in call.guards():
         if not branch:
             continue
         for part in test.values if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And) else [test]:
-            name = _argument(part, optional)
-            if name is not None:
-                return name
-    if path is not None:
-        origins = python.origins(path, call.around)
-        names = {_argument(origin, optional) for origin, _ in origins}
-        if len(names) == 1:
-            return names.pop()
-    return None
+            either = part.values if isinstance(part, ast.BoolOp) and isinstance(part.op, ast.Or) else [part]
+            names = [_argument(one, optional) for one in either]
+            if None not in names:
+                return [name for name in names if name is not None]
+    return []
 
 
 def _argument(node: ast.expr, optional: dict[str, Call]) -> str | None:

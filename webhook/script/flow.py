@@ -122,6 +122,17 @@ def _called_in_loop(python: Python, call: Call, scope: Around, name: str, depth:
     return None if None in answers else False
 
 
+def callers_of(python: Python, scope: Around) -> list[Call] | None:
+    """All calls of the function or method that ``scope`` is; None where others than this text may call it."""
+    if scope.kind == "lambda":
+        return None
+    name = scope.node.name
+    method = scope.outer is not None and scope.outer.kind == "class"
+    if (method and (name in _COMMON or not _is_plain(python, scope))) or _handed_on(python, name):
+        return None
+    return python.source.calls_of(name, method)
+
+
 def _is_told_the_time(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
     return any(one.arg in ("epoch", "step", "global_step", "iteration", "n_iter") for one in function.args.args)
 
