@@ -47,7 +47,7 @@ def warning_line(finding: Judged) -> str:
 
     The id always survives, since it is what one looks up; the problem is cut before the place.
     """
-    where = printable(finding.at.short or finding.at.field or finding.at.object)
+    where = printable(finding.at.short.rstrip() or finding.at.field or finding.at.object)
     problem = printable(finding.problem)
     tail = f" [{finding.rule}]"
     room = LINE - len(tail)

@@ -94,7 +94,7 @@ def _finding(
     word, shade = _SEVERITY[finding.severity]
     found = result.locate(at) if locate else None
     written = f", {printable(str(found))}" if found is not None else ""
-    short = at.short or at.field
+    short = at.short.rstrip() or at.field
     where = short if at.object == result.label and short else f"{at.object} {short}".rstrip()
     rule = _paint(f"[{finding.rule}]", shade, colour)
     yield (
