@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -96,6 +97,28 @@ def test_megatron(tmp_path: Path) -> None:
     megatron(tmp_path, 1500, tracked=False, ranks=1)
     assert table(tmp_path) == {"iter_0000500": True, "iter_0001000": True, "iter_0001500": False}
     assert (taken(tmp_path), newest(tmp_path)) == ("iter_0001000", "iter_0001000")
+
+
+@pytest.mark.parametrize(
+    ("made", "name", "says"),
+    [
+        (deepspeed, "latest", b"global_step999"),
+        (deepspeed, "latest", None),
+        (megatron, "latest_checkpointed_iteration.txt", b"999"),
+        (megatron, "latest_checkpointed_iteration.txt", b"release"),
+        (megatron, "latest_checkpointed_iteration.txt", None),
+    ],
+)
+def test_a_pointer_to_nothing_takes_nothing(tmp_path: Path, made: Any, name: str, says: bytes | None) -> None:
+    """DeepSpeed and Megatron take what their file says; without it they start afresh."""
+    for step in (100, 200):
+        made(tmp_path, step, ranks=2)
+    if says is None:
+        (tmp_path / name).unlink()
+    else:
+        (tmp_path / name).write_bytes(says)
+    assert found(tmp_path).taken is None
+    assert found(tmp_path).pointer == (None if says is None else name)
 
 
 def test_megatron_distributed(tmp_path: Path) -> None:

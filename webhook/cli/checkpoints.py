@@ -85,6 +85,8 @@ def _lines(run: Run, directory: Directory, seen: Look, nothing: str | None) -> l
         better = seen.found.newest_complete()
         step = f": ckptguard resume {run.name} --from-step {better.step}" if better and better.step is not None else ""
         lines.append(f"a restart takes an incomplete one ({taken.why}); the newest complete one is older{step}")
+    if taken is None and seen.found.pointer is not None:
+        lines.append(f"file {seen.found.pointer} names none of them, so a restart takes none")
     if seen.listing.denied:
         lines.append(f"{len(seen.listing.denied)} paths may not be read by that user")
     return lines

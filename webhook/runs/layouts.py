@@ -85,7 +85,7 @@ class Found(Struct, frozen=True):
     saved: tuple[Saved, ...] = ()
     taken: Saved | None = None
     pointer: str | None = None
-    """The path of the file that names ``taken``."""
+    """The path of the file that names ``taken``; it names nothing that is there where that is None."""
 
     def newest_complete(self) -> Saved | None:
         """The newest that is known to be complete; where nobody can tell of any, the newest that may be."""
@@ -122,6 +122,10 @@ class _Folder:
             stack.extend(here.folders.values())
 
 
+_BY_POINTER: Final = frozenset({"deepspeed", "megatron"})
+"""Layouts whose framework takes what its pointer file says, and nothing without the file or what it names."""
+
+
 def find_saved(listing: Listing) -> Found:
     """The checkpoints of a directory."""
     root = _tree(listing)
@@ -136,9 +140,10 @@ def find_saved(listing: Listing) -> Found:
                 one.layout == "megatron" and named.isdigit() and one.step == int(named)
             ):
                 taken = one
-        if taken is not None:
+        beside = {one.layout for one in saved if one.path.rpartition("/")[0] == above}
+        if taken is not None or not beside.isdisjoint(_BY_POINTER):
             return Found(saved, taken, path)
-    numbered = [one for one in saved if one.step is not None and not one.temporary]
+    numbered = [one for one in saved if one.step is not None and not one.temporary and one.layout not in _BY_POINTER]
     # Frameworks that look into a directory take the highest number of one kind of name.
     return Found(saved, max(numbered, key=_order) if numbered else None)
 
