@@ -2,6 +2,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from webhook.effective.strategic_merge import merge_list, merge_map, merge_pod
 
 
@@ -105,6 +107,70 @@ def test_a_volumes_source_has_what_the_crd_fills_in() -> None:
     }
     claim = {"persistentVolumeClaim": {"claimName": "a"}}
     assert of(claim, {"persistentVolumeClaim": {"claimName": ""}})["persistentVolumeClaim"] == {"claimName": ""}
+
+
+@pytest.mark.parametrize(
+    ("source", "base", "patch", "merged"),
+    [
+        ("persistentVolumeClaim", {"claimName": "a"}, {"readOnly": True}, {"claimName": "", "readOnly": True}),
+        ("persistentVolumeClaim", {"claimName": "a"}, {"claimName": None}, {"claimName": ""}),
+        ("persistentVolumeClaim", {"claimName": "a"}, {}, {"claimName": ""}),
+        ("nfs", {"server": "s", "path": "/p"}, {"server": "t"}, {"server": "t", "path": ""}),
+        ("azureFile", {"secretName": "s", "shareName": "h"}, {"secretName": ""}, {"secretName": "", "shareName": ""}),
+        (
+            "iscsi",
+            {"iqn": "i", "lun": 3},
+            {"iqn": "i", "targetPortal": "t"},
+            {"iqn": "i", "targetPortal": "t", "lun": 0},
+        ),
+        (
+            "projected",
+            {"sources": [{"secret": {"name": "s"}}]},
+            {"defaultMode": 256},
+            {"sources": [], "defaultMode": 256},
+        ),
+        # These are pointers or omitted where they are empty, so the runtime's stand.
+        ("secret", {"secretName": "s"}, {"optional": True}, {"secretName": "s", "optional": True}),
+        ("configMap", {"name": "c"}, {"optional": True}, {"name": "c", "optional": True}),
+        ("emptyDir", {"medium": "Memory"}, {"sizeLimit": "1Gi"}, {"medium": "Memory", "sizeLimit": "1Gi"}),
+        ("image", {"reference": "r"}, {"pullPolicy": "Always"}, {"reference": "r", "pullPolicy": "Always"}),
+    ],
+)
+def test_a_source_without_its_required_field_takes_the_runtimes_away(
+    source: str, base: dict[str, Any], patch: dict[str, Any], merged: dict[str, Any]
+) -> None:
+    pod = {"volumes": [{"name": "v", source: base}]}
+    assert merge_pod(pod, {"volumes": [{"name": "v", source: patch}]})["volumes"] == [{"name": "v", source: merged}]
+    # A source that the runtime does not have is as the override says it.
+    assert merge_pod({}, {"volumes": [{"name": "v", source: patch}]})["volumes"] == [{"name": "v", source: patch}]
+
+
+def test_so_does_a_variables_source_a_mount_a_profile_and_an_affinity() -> None:
+    side = {
+        "name": "side",
+        "env": [{"name": "A", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}],
+        "volumeMounts": [{"name": "v", "mountPath": "/x"}],
+        "securityContext": {"seccompProfile": {"type": "Localhost", "localhostProfile": "p"}},
+    }
+    patch = {
+        "name": "side",
+        "env": [{"name": "A", "valueFrom": {"secretKeyRef": {"name": "t"}}}],
+        "volumeMounts": [{"mountPath": "/x", "readOnly": True}],
+        "securityContext": {"seccompProfile": {"localhostProfile": "q"}},
+    }
+    assert merge_pod({"containers": [side]}, {"containers": [patch]})["containers"] == [
+        {
+            "name": "side",
+            "env": [{"name": "A", "valueFrom": {"secretKeyRef": {"name": "t", "key": ""}}}],
+            "volumeMounts": [{"name": "", "mountPath": "/x", "readOnly": True}],
+            "securityContext": {"seccompProfile": {"type": "", "localhostProfile": "q"}},
+        }
+    ]
+    required = "requiredDuringSchedulingIgnoredDuringExecution"
+    terms = {"nodeAffinity": {required: {"nodeSelectorTerms": [{"matchExpressions": []}]}}}
+    assert merge_pod({"affinity": terms}, {"affinity": {"nodeAffinity": {required: {}}}})["affinity"] == {
+        "nodeAffinity": {required: {"nodeSelectorTerms": []}}
+    }
 
 
 def test_a_value_over_a_source_keeps_both() -> None:

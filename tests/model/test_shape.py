@@ -124,12 +124,6 @@ IN_POD: list[str | int] = [
             f"{POD}.volumes[0].persistentVolumeClaim",
             "a mapping belongs",
         ),
-        (
-            [*IN_POD, "volumes", 0, "persistentVolumeClaim"],
-            {"claimName": None},
-            f"{POD}.volumes[0].persistentVolumeClaim.claimName",
-            "null stands where a string belongs",
-        ),
         ([*IN_POD, "volumes", 0, "emptyDir"], [], f"{POD}.volumes[0].emptyDir", "a mapping belongs"),
         ([*IN_POD, "volumes", 0, "downwardAPI"], 1, f"{POD}.volumes[0].downwardAPI", "a mapping belongs"),
         ([*IN_POD, "volumes", 0, "name"], None, f"{POD}.volumes[0].name", "null stands where a string belongs"),

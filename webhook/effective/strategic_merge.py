@@ -28,6 +28,43 @@ _DEFAULTS: Final[Mapping[str, Raw]] = {
     "scaleIO": {"storageMode": "ThinProvisioned", "fsType": "xfs"},
 }
 """What the CRD of TrainJobs fills into a volume source."""
+_ALWAYS: Final[Mapping[str, Raw]] = {
+    "persistentVolumeClaim": {"claimName": ""},
+    "hostPath": {"path": ""},
+    "nfs": {"server": "", "path": ""},
+    "csi": {"driver": ""},
+    "iscsi": {"targetPortal": "", "iqn": "", "lun": 0},
+    "rbd": {"monitors": [], "image": ""},
+    "cephfs": {"monitors": []},
+    "glusterfs": {"endpoints": "", "path": ""},
+    "azureFile": {"secretName": "", "shareName": ""},
+    "azureDisk": {"diskName": "", "diskURI": ""},
+    "gcePersistentDisk": {"pdName": ""},
+    "awsElasticBlockStore": {"volumeID": ""},
+    "cinder": {"volumeID": ""},
+    "vsphereVolume": {"volumePath": ""},
+    "flexVolume": {"driver": ""},
+    "gitRepo": {"repository": ""},
+    "quobyte": {"registry": "", "volume": ""},
+    "photonPersistentDisk": {"pdID": ""},
+    "portworxVolume": {"volumeID": ""},
+    "scaleIO": {"gateway": "", "system": ""},
+    "projected": {"sources": []},
+    "dataSource": {"kind": "", "name": ""},
+    "dataSourceRef": {"kind": "", "name": ""},
+    "fieldRef": {"fieldPath": ""},
+    "resourceFieldRef": {"resource": ""},
+    "configMapKeyRef": {"key": ""},
+    "secretKeyRef": {"key": ""},
+    "fileKeyRef": {"volumeName": "", "path": "", "key": ""},
+    "seccompProfile": {"type": ""},
+    "appArmorProfile": {"type": ""},
+    "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": []},
+}
+"""Fields without ``omitempty`` (``k8s.io/api/core/v1/types.go``, 1.36): a typed patch always holds them.
+
+So an override that leaves one out takes away what the runtime says (seen on 2.1 and 2.3).
+"""
 _DEEPEST: Final = 24
 """No field of core/v1 that can be merged lies deeper."""
 
@@ -116,10 +153,16 @@ def merge_map(base: Raw, patch: Raw, pointers: bool = True, depth: int = 0) -> d
             continue
         mine = out.get(field)
         if type(value) is dict and type(mine) is dict and depth < _DEEPEST:
-            out[field] = merge_map(mine, value, pointers, depth + 1)
+            out[field] = merge_map(mine, value, pointers, depth + 1) | _taken_away(field, value)
         else:
             out[field] = value
     return out
+
+
+def _taken_away(field: str, value: Raw) -> dict[str, Any]:
+    """What the typed patch holds although ``value``, which stands in ``field``, does not say it."""
+    always = _ALWAYS.get(field)
+    return {} if always is None else {key: zero for key, zero in always.items() if not value.get(key)}
 
 
 def _is_unsaid(field: str, value: Any) -> bool:
@@ -141,7 +184,7 @@ def merge_volume(base: Raw, patch: Raw) -> Raw:
         if type(value) is dict and type(mine) is dict:
             if source in _DEFAULTS:
                 value = {**_DEFAULTS[source], **value}
-            out[source] = merge_map(mine, value, source in POINTERS)
+            out[source] = merge_map(mine, value, source in POINTERS) | _taken_away(source, value)
         else:
             out[source] = value
     return out
@@ -167,7 +210,7 @@ def merge_mount(base: Raw, patch: Raw) -> Raw:
         return base
     pointers = ("mountPropagation", "recursiveReadOnly")
     said = {field: value for field, value in patch.items() if value or (value is not None and field in pointers)}
-    return {**base, **said}
+    return {**base, "name": "", **said}
 
 
 def merge_container(base: Raw, patch: Raw) -> dict[str, Any]:

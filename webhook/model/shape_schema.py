@@ -216,7 +216,7 @@ class ClaimTemplate(Shape):
 
 
 class ClaimSource(Shape):
-    claim_name: str = ""
+    claim_name: str | None = None
     read_only: bool | None = None
 
 

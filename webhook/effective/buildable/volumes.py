@@ -138,7 +138,9 @@ def _refused_source(
     fault = fix = ""
     for field in required:
         if not value.get(field):
-            fault, fix = f"has no {field}", f"{source}:\n  {field}: <value>"
+            before = _said_before(job, name, source, field)
+            fault = f"has no {field}" + (f': the override leaves it out, which takes "{before}" away' if before else "")
+            fix = f"{source}:\n  {field}: {before or '<value>'}"
             break
     else:
         if (more := _MORE.get(source)) is not None:
@@ -153,6 +155,19 @@ def _refused_source(
             subject=f"volume {name} {source}",
             mendable=fault == _NO_SOURCES,  # an override brings them
         )
+
+
+def _said_before(job: EffectiveJob, name: str, source: str, field: str) -> str:
+    """The text that an earlier layer has in a field which the last one erases; empty where there is none."""
+    for layer in reversed(job.layers):
+        for volume in layer.pod.get("volumes") or ():
+            if (
+                volume.get("name") == name
+                and isinstance(text := (volume.get(source) or EMPTY).get(field), str)
+                and text
+            ):
+                return text
+    return ""
 
 
 _MODES: Final = frozenset(("ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany", "ReadWriteOncePod"))
