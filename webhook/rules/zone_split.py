@@ -21,13 +21,19 @@ Silent when: fewer than two claims of a pod say where they are, or what they say
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Final
 
-from webhook.model.cluster import PersistentVolume, StorageClass
+from webhook.model.cluster import Claim, PersistentVolume, StorageClass
 from webhook.model.finding import Finding, Severity
 from webhook.model.rule import Rule
 from webhook.model.sign import ODD_CLAIMS
+from webhook.model.size import format_bytes
 from webhook.model.subject import Subject
-from webhook.storage import Use, claim_uses, hostnames
+from webhook.storage import Use, claim_uses, hostnames, modes_needed, named_claim, new_claim
+
+_REMARK: Final = (
+    "# <class>: of volumeBindingMode WaitForFirstConsumer, so that it follows the pod (kubectl get storageclass)"
+)
 
 
 def check(subject: Subject) -> Iterator[Finding]:
@@ -49,16 +55,24 @@ def check(subject: Subject) -> Iterator[Finding]:
             yield Finding(
                 at=at.origin(),
                 problem=f'claims "{first}" and "{second}" of one pod are in different {word}',
-                fix=(
-                    f'put one of the two claims anew where the other is: "{at.storage.claim_name}" with a '
-                    "storageClassName of volumeBindingMode WaitForFirstConsumer, so that it follows the pod\n"
-                    'kubectl get storageclass -o custom-columns="NAME:.metadata.name,MODE:.volumeBindingMode"'
-                ),
+                fix=_fix(subject, at),
                 job=job.name,
                 subject=f"{first} {second}",
                 private=f"{word}: {first} {' '.join(sorted(places(one)))}; {second} {' '.join(sorted(places(other)))}",
             )
             break
+
+
+def _fix(subject: Subject, use: Use) -> str:
+    """A claim that is made where the pod is, since one that exists cannot move."""
+    claim = use.claim
+    if use.template or not isinstance(claim, Claim):
+        return f"storageClassName: <class>\n{_REMARK}"
+    name = f"{claim.name}-new"
+    modes = claim.access_modes or [modes_needed(subject)]
+    size = format_bytes(claim.request) if claim.request else "<size>"
+    create = new_claim(subject.namespace, name, modes, size, {"storageClassName": "<class>"})
+    return f"{create}\n{_REMARK}\n---\n{named_claim(subject, use, name)}\n# it is empty: what is on {claim.name} stays there"
 
 
 def _apart(uses: list[Use], places: Callable[[Use], frozenset[str]]) -> tuple[Use, Use] | None:
