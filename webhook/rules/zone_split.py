@@ -72,7 +72,8 @@ def _fix(subject: Subject, use: Use) -> str:
     modes = claim.access_modes or [modes_needed(subject)]
     size = format_bytes(claim.request) if claim.request else "<size>"
     create = new_claim(subject.namespace, name, modes, size, {"storageClassName": "<class>"})
-    return f"{create}\n{_REMARK}\n---\n{named_claim(subject, use, name)}\n# it is empty: what is on {claim.name} stays there"
+    empty = f"# it is empty: what is on {claim.name} stays there"
+    return f"{create}\n{_REMARK}\n---\n{named_claim(subject, use, name)}\n{empty}"
 
 
 def _apart(uses: list[Use], places: Callable[[Use], frozenset[str]]) -> tuple[Use, Use] | None:
