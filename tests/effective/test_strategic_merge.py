@@ -117,12 +117,7 @@ def test_a_volumes_source_has_what_the_crd_fills_in() -> None:
         ("persistentVolumeClaim", {"claimName": "a"}, {}, {"claimName": ""}),
         ("nfs", {"server": "s", "path": "/p"}, {"server": "t"}, {"server": "t", "path": ""}),
         ("azureFile", {"secretName": "s", "shareName": "h"}, {"secretName": ""}, {"secretName": "", "shareName": ""}),
-        (
-            "iscsi",
-            {"iqn": "i", "lun": 3},
-            {"iqn": "i", "targetPortal": "t"},
-            {"iqn": "i", "targetPortal": "t", "lun": 0},
-        ),
+        ("glusterfs", {"endpoints": "e", "path": "p"}, {"path": "q"}, {"endpoints": "", "path": "q"}),
         (
             "projected",
             {"sources": [{"secret": {"name": "s"}}]},
