@@ -23,6 +23,7 @@ dash by none; with a redirection, in a pipeline or in an `if` both stay. Bash ol
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 from webhook.model.finding import Finding, Severity
 from webhook.model.rule import Rule
@@ -34,6 +35,8 @@ from webhook.script.shell import Command, Shell
 from webhook.script.values import said
 
 ID = "sigterm-not-forwarded"
+_MOST: Final = 8
+"""Trainings of one shell that are looked at, from the last."""
 
 
 def look(script: Script) -> Iterator[Remark]:
@@ -46,31 +49,32 @@ def look(script: Script) -> Iterator[Remark]:
 
 
 def _in_shell(script: Script, shell: Shell) -> Iterator[Remark]:
-    last: tuple[Invocation, Command] | None = None
-    for found in trainings(script, shell):
-        last = found
-    if last is None:
-        return
-    invocation, command = last
-    if command.inside("function", "substitution", "test") is not None:
-        return
-    if command.inside("for", "while") is not None and command.inside("&") is not None:
-        return
-    piped = command.inside("pipeline")
-    if command.name == "exec" and piped is None and command.inside("&", "subshell") is None:
+    """Of the last training; and where that takes the shell's place, of the last before it that does not."""
+    found = list(trainings(script, shell))[-_MOST:]
+    if not found:
         return
     waits = any(other.name == "wait" for other in shell.commands)
     if any(_passes_on(handler, shell) for other, handler in shell.traps() if _hears(other)) and waits:
         return
-    kept = _kept(shell, command)
-    if not kept:
-        return
-    yield Remark(
-        command.place,
-        f'{shell.dialect} {kept} "{_short(invocation, command)}", so SIGTERM never reaches it',
-        _fix(shell, command),
-        subject=invocation.name,
-    )
+    last, _ = found[-1]
+    for at, (invocation, command) in enumerate(reversed(found)):
+        if at and not (invocation.launchers or invocation.tool or invocation.file == last.file):
+            continue
+        if command.inside("function", "substitution", "test") is not None:
+            return
+        if command.inside("for", "while") is not None and command.inside("&") is not None:
+            return
+        if command.name == "exec" and command.inside("pipeline", "&", "subshell") is None:
+            continue
+        kept = _kept(shell, command)
+        if kept:
+            yield Remark(
+                command.place,
+                f'{shell.dialect} {kept} "{_short(invocation, command)}", so SIGTERM never reaches it',
+                _fix(shell, command),
+                subject=invocation.name,
+            )
+            return
 
 
 def _kept(shell: Shell, command: Command) -> str:
@@ -125,19 +129,21 @@ def _short(invocation: Invocation, command: Command) -> str:
 def _fix(shell: Shell, command: Command) -> str:
     line = shell.line(command.place)
     start = " ".join(command.raw[:1])
+    own = command.source.removesuffix("&").rstrip()
     piped = command.inside("pipeline")
     if piped is not None:
-        own = command.source.removeprefix("exec ")
+        own = own.removeprefix("exec ")
         rest = " ".join(
             other.source
             for other in shell.commands
             if other.statement == command.statement and other is not command and other.inside("pipeline") is not None
         )
-        return f"exec {own} > >({rest}) 2>&1" if shell.dialect == "bash" and rest else f"exec {own}"
+        own = f"{own} > >({rest}) 2>&1" if shell.dialect == "bash" and rest else own
     after = any(other.statement > command.statement and other.words for other in shell.commands)
     if command.inside("&", "for", "while") is not None or after:
-        own = command.source.removesuffix("&").rstrip()
         return f"{own} & pid=$!\ntrap 'kill -TERM $pid; wait $pid' TERM\nwait $pid"
+    if piped is not None:
+        return f"exec {own}"
     if command.name == "eval":
         return line.replace("eval ", "eval exec ", 1)
     if command.words[:1] == ("time",):

@@ -52,8 +52,10 @@ def is_training(invocation: Invocation) -> bool:
     """Whether a program is likely the training: by launcher, by tool, by its name, by its imports."""
     if any(word in ("--help", "--version") for word in invocation.arguments):
         return False
-    if invocation.launchers or invocation.tool:
-        return not (invocation.tool and invocation.arguments[:1] in (("export",), ("eval",), ("download",), ("chat",)))
+    if invocation.tool:
+        return not any(word in _NOT_TRAINING for word in invocation.arguments[:1])
+    if invocation.launchers:
+        return invocation.python is not None or not _is_named_otherwise(invocation.name)
     if invocation.python is not None:
         source = invocation.python.source
         if not source.modules.isdisjoint(_TRAINING) or "xgboost" in source.modules or "." in source.modules:
@@ -72,8 +74,43 @@ def is_surely_training(invocation: Invocation) -> bool:
     return _is_named_so((invocation.file or invocation.module).rpartition("/")[2].lower())
 
 
+_NOT_TRAINING: Final = frozenset(
+    (
+        "export",
+        "eval",
+        "evaluate",
+        "download",
+        "chat",
+        "preprocess",
+        "inference",
+        "merge-lora",
+        "merge_lora",
+        "fetch",
+        "convert",
+        "generate",
+        "serve",
+        "api",
+        "webchat",
+        "env",
+        "version",
+    )
+)
+"""What a tool is told to do instead: ``axolotl preprocess``."""
+
+
 def _is_named_so(name: str) -> bool:
     return any(word in name for word in ("train", "finetune", "sft"))
+
+
+def _is_named_otherwise(name: str) -> bool:
+    """``ds_eval.py``: what a launcher starts trains, but for what says that it does not."""
+    words = name.lower().removesuffix(".py").replace("-", "_").replace(".", "_").split("_")
+    return not _is_named_so(name) and not _AFTERWARDS.isdisjoint(words)
+
+
+_AFTERWARDS: Final = frozenset(
+    ("eval", "evaluate", "evaluation", "infer", "inference", "predict", "generate", "sample", "export", "convert")
+)
 
 
 _LEARNS: Final = frozenset(("backward", "fit", "train", "train_batch", "step", "save_checkpoint", "learn", "update"))
