@@ -406,6 +406,23 @@ def test_delete_says_what_is_left_by_what_lies_under_the_directory(
     assert "where it kept its checkpoints is not known" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("code", [403, 500, 503])
+def test_delete_does_not_call_gone_what_it_cannot_see(tmp_path: Path, code: int) -> None:
+    fake = cluster(tmp_path, 100)
+    deleted: list[str] = []
+
+    def refuse(method: str, path: str, body: Any) -> Answer | None:
+        if method == "DELETE":
+            deleted.append(path)
+        return Answer(code, {"message": "no"}) if deleted and method == "GET" else None
+
+    fake.refuse = refuse
+    session = fake.session([])
+    with pytest.raises(CannotDo, match='whether "run" is gone by now is not known: no'):
+        delete(session, with_data=False)
+    assert "is being deleted" in session.state
+
+
 def test_delete_of_a_run_that_has_no_jobset_yet(tmp_path: Path) -> None:
     fake = cluster(tmp_path)
     fake.jobsets, fake.pods = {}, {}

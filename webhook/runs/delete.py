@@ -53,8 +53,10 @@ def delete(session: Session, with_data: bool) -> Deleted:
     wait = session.waiting()
     while True:
         answer = session.kube.request("GET", path)
-        if answer.code == 404 or str((answer.body.get("metadata") or EMPTY).get("uid")) != run.uid:
+        if answer.code == 404 or (answer.ok and str((answer.body.get("metadata") or EMPTY).get("uid")) != run.uid):
             break
+        if not answer.ok:
+            raise CannotDo(f'whether "{run.name}" is gone by now is not known: {answer.message}')
         if wait.over():
             raise CannotDo(f'"{run.name}" is still being deleted after {session.options.timeout:.0f} s')
         session.live(f"waiting until it is gone ({wait.passed():.0f} s)")
