@@ -122,16 +122,17 @@ def _judge(shell: Shell, command: Command, name: str) -> Remark | None:
 
 
 def _left_by_loop(shell: Shell, command: Command, program: str, name: str) -> Remark | None:
-    """``for ...; do program & done`` at the end: the shell is gone before any of them has done anything."""
+    """``for ...; do program & done`` at the end, or a ``wait`` behind it that asks for no status."""
     if [around.kind for around in command.around if around.kind != "group"] != ["for", "&"]:
         return None
-    if any(other.words and other.statement > command.statement for other in shell.commands):
-        return None
-    if any(other.name == "wait" for other in shell.commands):
+    after = [other for other in shell.commands if other.words and other.statement > command.statement]
+    waits = [other for other in shell.commands if other.name == "wait"]
+    if waits != after or any(len(other.words) > 1 for other in waits):
         return None
     return Remark(
         command.place,
-        f'"{program}" runs in the background and nothing waits for it',
+        f'"{program}" runs in the background and '
+        + ("wait without a process id ends with 0" if waits else "nothing waits for it"),
         "pids+=($!)    # in the loop, and behind it:\nfor pid in ${pids[@]}; do wait $pid || exit 1; done",
         subject=name,
     )

@@ -60,9 +60,9 @@ def _in_shell(script: Script, shell: Shell) -> Iterator[Remark]:
     for at, (invocation, command) in enumerate(reversed(found)):
         if at and not (invocation.launchers or invocation.tool or invocation.file == last.file):
             continue
-        if command.inside("function", "substitution", "test") is not None:
+        if command.inside("substitution", "test") is not None or not _is_run(shell, command):
             return
-        if command.inside("for", "while") is not None and command.inside("&") is not None:
+        if command.inside("for", "while") is not None and command.inside("&") is not None and not waits:
             return
         if command.name == "exec" and command.inside("pipeline", "&", "subshell") is None:
             continue
@@ -75,6 +75,15 @@ def _in_shell(script: Script, shell: Shell) -> Iterator[Remark]:
                 subject=invocation.name,
             )
             return
+
+
+def _is_run(shell: Shell, command: Command) -> bool:
+    """Whether it stands in no function, or in one that this text calls itself, in the shell that stays."""
+    function = command.inside("function")
+    return function is None or any(
+        other.name == function.name and other.inside("function", "substitution", "subshell", "&", "pipeline") is None
+        for other in shell.commands
+    )
 
 
 def _kept(shell: Shell, command: Command) -> str:
@@ -140,7 +149,9 @@ def _fix(shell: Shell, command: Command) -> str:
         )
         own = f"{own} > >({rest}) 2>&1" if shell.dialect == "bash" and rest else own
     after = any(other.statement > command.statement and other.words for other in shell.commands)
-    if command.inside("&", "for", "while") is not None or after:
+    if command.inside("for", "while") is not None and command.inside("&") is not None:
+        return "trap 'kill -TERM $(jobs -p); wait' TERM    # before the loop"
+    if command.inside("&", "for", "while", "function") is not None or after:
         return f"{own} & pid=$!\ntrap 'kill -TERM $pid; wait $pid' TERM\nwait $pid"
     if piped is not None:
         return f"exec {own}"
