@@ -169,7 +169,7 @@ def _remark(script: Script, place: Place, name: str, source: str, value: Value, 
     known = head(value).partition("${now")[0] or "/mnt/ckpt/"
     return Remark(
         place,
-        f'"{said(name)}" holds "{said(source)[:40]}", so every start saves into a new directory',
+        f'"{said(name)[:38]}" holds "{said(source)[:34]}", so every start saves into a new directory',
         f"{known}<the run's name>    # the same at every start"
         if not name.isupper()
         else f'{name}="{known}<the run\'s name>"',
