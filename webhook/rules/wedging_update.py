@@ -14,8 +14,8 @@ Good:
 Reads: the pods before and after; whether the TrainJob is or gets suspended; for a runtime in Trainer 2.0-2.2, its
     unfinished TrainJobs.
 Silent when: only labels, annotations, nodeSelector, tolerations or scheduling gates change; the run is finished; the
-    CRD or Trainer's webhook refuses the change itself; no JobSet was made; 2.3 has its own copy of the runtime; what
-    our defaults had added comes back.
+    CRD or Trainer's webhook refuses the change itself (another order of ``env`` passes both); no JobSet was made; 2.3
+    has its own copy of the runtime; what our defaults had added comes back.
 """
 
 from __future__ import annotations
@@ -54,7 +54,10 @@ def _trainjob(subject: Subject) -> Iterator[Finding]:
     if before is None or before.effective is None or subject.effective is None or subject.effective.elsewhere:
         return
     was, now = bool(before.spec.get("suspend")), bool(subject.spec.get("suspend"))
-    if _finished(subject.request.object) or (not was and not now and subject.release.at_least(Release.V2_2)):
+    if _finished(subject.request.object):
+        return
+    active = not was and not now
+    if active and subject.release.at_least(Release.V2_2) and _in_order(before.spec) != _in_order(subject.spec):
         return
     # Overrides of a run that stays or becomes active are refused by Trainer's own webhook in 2.0 and 2.1.
     if not subject.release.at_least(Release.V2_2) and not now and _overrides(before) != _overrides(subject):
@@ -62,7 +65,6 @@ def _trainjob(subject: Subject) -> Iterator[Finding]:
     changed = job_changes(before.effective, subject.effective)
     if not changed or _never_made(before.effective) or _only_returns(subject, before.effective):
         return
-    active = not was and not now
     told = ", ".join(f'"{change}"' for change in changed[:4]) + (
         f" and {len(changed) - 4} more" if len(changed) > 4 else ""
     )
@@ -71,7 +73,10 @@ def _trainjob(subject: Subject) -> Iterator[Finding]:
     yield Finding(
         _origin(subject, before),
         f"JobSet refuses the change of {told} in a {state} TrainJob",
-        f"kubectl delete trainjob {name} -n {namespace} --wait\n"
+        # Of a run that is active the CRD lets nothing else through.
+        f"kubectl get trainjob {name} -n {namespace} -o yaml  # write env in the order that it has there"
+        if active and subject.release.at_least(Release.V2_2)
+        else f"kubectl delete trainjob {name} -n {namespace} --wait\n"
         f"kubectl create -n {namespace} -f <this file>  # a new JobSet takes the change, and the run resumes",
         subject="template",
         why="Trainer lets it through and JobSet refuses it, so the run goes on unchanged and can no longer be suspended"
@@ -85,6 +90,23 @@ def _finished(trainjob: Raw) -> bool:
         condition.get("type") in ("Complete", "Failed") and condition.get("status") == "True"
         for condition in (trainjob.get("status") or EMPTY).get("conditions") or ()
     )
+
+
+def _in_order(spec: Raw) -> dict[str, Any]:
+    """The spec as the CRD compares it from 2.2 on, where it refuses any change of an active run that it sees: ``env``
+    is a map by name there, so another order passes. The pods get that order, and JobSet refuses it (seen on 2.2, 2.3).
+    """
+    out = dict(spec)
+    if trainer := out.get("trainer"):
+        out["trainer"] = _by_name(trainer)
+    if initializer := out.get("initializer"):
+        out["initializer"] = {key: _by_name(part) if part else part for key, part in initializer.items()}
+    return out
+
+
+def _by_name(part: Raw) -> Raw:
+    env = part.get("env") if isinstance(part, dict) else None
+    return {**part, "env": sorted(env, key=lambda one: str(one.get("name")))} if env else part
 
 
 def _never_made(effective: EffectiveSet) -> bool:
