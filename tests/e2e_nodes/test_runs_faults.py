@@ -237,6 +237,8 @@ def test_a_drill_that_is_interrupted_can_be_gone_on_from(nodes: Nodes) -> None:
         assert code == 130, f"{moment}: {code} {said}"
         interrupted += 1
         assert "Traceback" not in said, f"{moment}: {said}"
+        if not words and not said:  # on a busy machine that is before it has looked at the run: there is nothing to say
+            continue
         left = said.rpartition("interrupted: ")[2]
         assert left.startswith('run "cut" '), f"{moment}: {said}"
         if "ckptguard resume cut" in left:
