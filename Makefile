@@ -29,7 +29,7 @@ check: $(STAMP)
 	$(MAKE) unit
 
 unit: $(STAMP)
-	$(BIN)/python -m pytest -n $(JOBS) --ignore tests/e2e --ignore tests/e2e_nodes
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal --ignore tests/e2e --ignore tests/e2e_nodes
 
 # The lower bounds in pyproject.toml, tried: each dependency as old as it may be.
 lowest:
@@ -37,7 +37,7 @@ lowest:
 	$(PYTHON) tests/lowest.py > .venv-lowest/requirements.txt
 	.venv-lowest/bin/python -m pip install --quiet -r .venv-lowest/requirements.txt
 	.venv-lowest/bin/python -m pip install --quiet --no-deps --editable .
-	.venv-lowest/bin/python -m pytest -n $(JOBS) --ignore tests/e2e --ignore tests/e2e_nodes
+	.venv-lowest/bin/python -m pytest -n $(JOBS) --dist worksteal --ignore tests/e2e --ignore tests/e2e_nodes
 
 golden: $(STAMP)
 	UPDATE_GOLDEN=1 $(BIN)/python -m pytest tests/rules tests/cli/test_readme.py

@@ -46,7 +46,7 @@ def kubeconfig(api: FakeApi, tmp_path: Path) -> Iterator[Path]:
     for method in ("GET", "POST", "PATCH", "DELETE"):
         setattr(Handler, f"do_{method}", Handler._answer)
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
     config = {
         "apiVersion": "v1",
         "kind": "Config",
