@@ -19,7 +19,7 @@ from typing import Any
 import yaml
 
 from tests.e2e.controlplane import build, releases
-from tests.e2e.controlplane.cluster import TRAINER_IS_LATE_FOR, trainer_is_late
+from tests.e2e.controlplane.cluster import when_trainer_knows
 
 Object = dict[str, Any]
 
@@ -63,9 +63,8 @@ class Nodes:
 
     def run(self, *arguments: str, text: str | None = None, check: bool = True) -> subprocess.CompletedProcess[str]:
         """`kubectl ...`, again while Trainer is late; with `check`, a failure is an error with what it printed."""
-        deadline = time.monotonic() + TRAINER_IS_LATE_FOR
-        while True:
-            done = subprocess.run(
+        done = when_trainer_knows(
+            lambda: subprocess.run(
                 [*self.kubectl, *arguments],
                 input=text,
                 env=self.environment,
@@ -74,9 +73,7 @@ class Nodes:
                 check=False,
                 timeout=600,
             )
-            if not trainer_is_late(done.stderr) or time.monotonic() > deadline:
-                break
-            time.sleep(0.2)
+        )
         if check and done.returncode != 0:
             raise AssertionError(f"kubectl {' '.join(arguments)}: {done.stderr.strip() or done.stdout.strip()}")
         return done

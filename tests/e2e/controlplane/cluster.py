@@ -23,7 +23,7 @@ T = TypeVar("T")
 TRAINJOBS = "trainjobs.trainer.kubeflow.org"
 JOBSETS = "jobsets.jobset.x-k8s.io"
 
-TRAINER_IS_LATE_FOR = 20.0
+_TRAINER_IS_LATE_FOR = 20.0
 """Seconds in which a cache of Trainer's has whatever was made before, on a machine that is busy with other tests."""
 
 # Where the kinds are that tests read often. A kubectl for each read would take most of a test's time.
@@ -125,12 +125,7 @@ class Cluster:
         """`kubectl <command> -f -` with the objects, again for as long as a cache of Trainer's lags behind them."""
         sent = list(objects)
         text = json.dumps(sent[0]) if len(sent) == 1 else as_list(sent)
-        deadline = time.monotonic() + TRAINER_IS_LATE_FOR
-        while True:
-            run = self.kubectl(*command, "-f", "-", input=text, check=False)
-            if not trainer_is_late(run.stderr) or time.monotonic() > deadline:
-                break
-            time.sleep(0.2)
+        run = when_trainer_knows(lambda: self.kubectl(*command, "-f", "-", input=text, check=False))
         if check and run.returncode != 0:
             raise KubectlError(f"kubectl {' '.join(command)}: {run.stderr.strip() or run.stdout.strip()}")
         return run
@@ -206,12 +201,19 @@ class Cluster:
         self.kubectl("delete", "namespace", name, "--wait=false", "--ignore-not-found")
 
 
-def trainer_is_late(stderr: str) -> bool:
-    """Whether Trainer's own webhook refused a TrainJob for want of its runtime.
+def when_trainer_knows(
+    attempt: Callable[[], subprocess.CompletedProcess[str]],
+) -> subprocess.CompletedProcess[str]:
+    """What a kubectl command came to, again while Trainer's webhook refuses a TrainJob for want of its runtime.
 
     It looks in a cache that may not have a runtime of a moment ago, so a user who applies both has to apply again.
     """
-    return "must be created before the TrainJob is created" in stderr
+    deadline = time.monotonic() + _TRAINER_IS_LATE_FOR
+    while True:
+        run = attempt()
+        if "must be created before the TrainJob is created" not in run.stderr or time.monotonic() > deadline:
+            return run
+        time.sleep(0.2)
 
 
 class KubectlError(AssertionError):
