@@ -70,8 +70,7 @@ def default_object(request: Request, cluster: ClusterView, policy: Policy, relea
     except Exception as error:
         faults = _in_mode(_broken(request, "defaults", error), mode, policy)
         return Defaulted((), request.object, faults, mode, broken=("defaults",))
-    findings = tuple([weighed for finding in done.findings for weighed in _in_mode(finding, mode, policy)])
-    return Defaulted(done.patch, done.object, findings, mode, done.applied, done.broken)
+    return Defaulted(done.patch, done.object, _noted(done.findings, mode), mode, done.applied, done.broken)
 
 
 def review_object(request: Request, cluster: ClusterView, policy: Policy, release: Release | None = None) -> Decision:
@@ -380,10 +379,14 @@ def _lighter(one: Severity, other: Severity) -> Severity:
 
 def _in_mode(finding: Judged, mode: str, policy: Policy) -> tuple[Judged, ...]:
     """A finding that no rule yields weighs what policy and mode let it weigh; nothing where policy turned it off."""
-    weighed = as_set(finding, policy.rules)
+    return _noted(as_set(finding, policy.rules), mode)
+
+
+def _noted(findings: tuple[Judged, ...], mode: str) -> tuple[Judged, ...]:
+    """Findings that policy has weighed, in a mode that may only note them, or as they are."""
     if mode not in _PUT_BACK_ONLY:
-        return weighed
-    return tuple([replace(one, severity=Severity.AUDIT) for one in weighed])
+        return findings
+    return tuple([replace(one, severity=Severity.AUDIT) for one in findings])
 
 
 def _failed(

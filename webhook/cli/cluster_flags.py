@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from webhook.cli.output import complain
+from webhook.model.release import Release, parse_release
 
 if TYPE_CHECKING:
     from webhook.runs.api import KubernetesApi
@@ -29,6 +30,14 @@ def object_name(text: str) -> str:
     if not is_dns_subdomain(text):
         raise argparse.ArgumentTypeError(f'"{text}" is no name: a-z, 0-9, "-" and ".", at most 253 characters')
     return text
+
+
+def trainer_release(text: str) -> Release:
+    """An argument that is a release of Trainer."""
+    try:
+        return parse_release(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def connect(kubeconfig: Path | None, context: str | None = None) -> KubernetesApi | None:

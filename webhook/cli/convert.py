@@ -7,9 +7,9 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from webhook.cli.cluster_flags import object_name
+from webhook.cli.cluster_flags import object_name, trainer_release
 from webhook.cli.output import coloured, complain, write_text
-from webhook.model.release import NEWEST, Release, parse_release
+from webhook.model.release import NEWEST
 
 if TYPE_CHECKING:
     from webhook.reports.review import Fault
@@ -28,7 +28,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--trainer",
         metavar="RELEASE",
-        type=_release,
+        type=trainer_release,
         default=NEWEST,
         help=f"write it for this Trainer ({NEWEST.value})",
     )
@@ -58,13 +58,6 @@ def _label_key(text: str) -> str:
     if not is_qualified_name(text):
         raise argparse.ArgumentTypeError(f'"{text}" is no key of a label')
     return text
-
-
-def _release(text: str) -> Release:
-    try:
-        return parse_release(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def run(arguments: argparse.Namespace) -> int:

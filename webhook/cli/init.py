@@ -6,9 +6,9 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from webhook.cli.cluster_flags import object_name
+from webhook.cli.cluster_flags import object_name, trainer_release
 from webhook.cli.output import complain, write_text
-from webhook.model.release import NEWEST, Release, parse_release
+from webhook.model.release import NEWEST
 
 if TYPE_CHECKING:
     from webhook.model.cluster import StorageClass
@@ -38,7 +38,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--name", type=_run_name, default="train", help="name of the runtime; the others begin with it (default train)"
     )
     parser.add_argument("-n", "--namespace", type=_label, help="namespace of the three")
-    parser.add_argument("--trainer", metavar="RELEASE", type=_release, default=NEWEST, help="the Trainer release")
+    parser.add_argument(
+        "--trainer", metavar="RELEASE", type=trainer_release, default=NEWEST, help="the Trainer release"
+    )
     parser.add_argument("--policy", metavar="FILE", help="the policy file of the cluster")
     parser.add_argument("--kubeconfig", metavar="FILE", help="where to look for classes; default: kubectl's")
     parser.add_argument("--context", help="context of the kubeconfig")
@@ -69,13 +71,6 @@ def _run_name(text: str) -> str:
     if not _label(text)[0].isalpha() or len(text) > _NAME:
         raise argparse.ArgumentTypeError(f'"{text}" is no name of a run: a letter first, at most {_NAME} characters')
     return text
-
-
-def _release(text: str) -> Release:
-    try:
-        return parse_release(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from functools import partial
+from functools import lru_cache, partial
 
 from webhook.cli.inputs import Inputs, add_flags, fault_of, load_policy_file, runtime_of
 from webhook.cli.output import coloured, complain, write, write_text
@@ -118,11 +118,16 @@ def _reviewed(
     )
 
 
-def _joined(judged: tuple[Judged, ...], filling: tuple[Judged, ...]) -> tuple[Judged, ...]:
-    """The findings of both questions, each once, by severity and then in the order of the rules."""
+@lru_cache(maxsize=1)
+def _order() -> dict[str, int]:
     from webhook.rules import RULES
 
-    order = {rule.id: at for at, rule in enumerate(RULES)}
+    return {rule.id: at for at, rule in enumerate(RULES)}
+
+
+def _joined(judged: tuple[Judged, ...], filling: tuple[Judged, ...]) -> tuple[Judged, ...]:
+    """The findings of both questions, each once, by severity and then in the order of the rules."""
+    order = _order()
     more = [finding for finding in filling if finding not in judged]
     return tuple(
         sorted(

@@ -7,9 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from webhook.cli.cluster_flags import add_kubeconfig, add_output, connect, object_name
+from webhook.cli.cluster_flags import add_kubeconfig, add_output, connect, object_name, trainer_release
 from webhook.cli.output import complain, write, write_text
-from webhook.model.release import Release, parse_release
 
 if TYPE_CHECKING:
     from webhook.runs.heal import Healed
@@ -25,18 +24,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--namespace", type=object_name, help="TrainingRuntimes of this namespace alone")
     parser.add_argument("--policy", metavar="FILE", help="the policy file of the cluster")
     parser.add_argument(
-        "--trainer", metavar="RELEASE", type=_release, help="the Trainer release; else told by the cluster's CRD"
+        "--trainer", metavar="RELEASE", type=trainer_release, help="the Trainer release; else told by the cluster's CRD"
     )
     add_kubeconfig(parser)
     add_output(parser)
     parser.epilog = "exit code: 0 none lacks anything (any more), 1 some do, 2 it could not be told"
-
-
-def _release(text: str) -> Release:
-    try:
-        return parse_release(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -19,8 +19,8 @@ Merge = Callable[[Raw, Raw], Raw]
 
 POINTERS: Final = frozenset(("csi", "azureDisk"))
 """Volume sources whose ``readOnly`` and ``fsType`` are pointers, so that false and "" count."""
-_SAID: Final = frozenset(("type", "claimName", "path", "server", "driver", "image", "storageClassName"))
-"""Text fields of volume sources that are pointers, or not ``omitempty``: "" counts."""
+_SAID: Final = frozenset(("type", "path", "storageClassName"))
+"""Text fields of volume sources where "" counts, besides those of ``_ALWAYS``."""
 _DEFAULTS: Final[Mapping[str, Raw]] = {
     "rbd": {"pool": "rbd", "user": "admin", "keyring": "/etc/ceph/keyring"},
     "iscsi": {"iscsiInterface": "default"},
@@ -65,6 +65,7 @@ _ALWAYS: Final[Mapping[str, Raw]] = {
 
 So an override that leaves one out takes away what the runtime says (seen on 2.1 and 2.3).
 """
+_NOTHING: Final[Raw] = {}
 _DEEPEST: Final = 24
 """No field of core/v1 that can be merged lies deeper."""
 
@@ -153,16 +154,19 @@ def merge_map(base: Raw, patch: Raw, pointers: bool = True, depth: int = 0) -> d
             continue
         mine = out.get(field)
         if type(value) is dict and type(mine) is dict and depth < _DEEPEST:
-            out[field] = merge_map(mine, value, pointers, depth + 1) | _taken_away(field, value)
+            out[field] = _merge_field(field, mine, value, pointers, depth + 1)
         else:
             out[field] = value
     return out
 
 
-def _taken_away(field: str, value: Raw) -> dict[str, Any]:
-    """What the typed patch holds although ``value``, which stands in ``field``, does not say it."""
-    always = _ALWAYS.get(field)
-    return {} if always is None else {key: zero for key, zero in always.items() if not value.get(key)}
+def _merge_field(field: str, base: Raw, patch: Raw, pointers: bool, depth: int = 0) -> dict[str, Any]:
+    """``merge_map`` of what stands in ``field``, with what the typed patch holds there although ``patch`` says none."""
+    out = merge_map(base, patch, pointers, depth)
+    for key, zero in _ALWAYS.get(field, _NOTHING).items():
+        if not patch.get(key):
+            out[key] = zero
+    return out
 
 
 def _is_unsaid(field: str, value: Any) -> bool:
@@ -184,7 +188,7 @@ def merge_volume(base: Raw, patch: Raw) -> Raw:
         if type(value) is dict and type(mine) is dict:
             if source in _DEFAULTS:
                 value = {**_DEFAULTS[source], **value}
-            out[source] = merge_map(mine, value, source in POINTERS) | _taken_away(source, value)
+            out[source] = _merge_field(source, mine, value, source in POINTERS)
         else:
             out[source] = value
     return out

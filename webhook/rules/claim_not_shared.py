@@ -25,9 +25,8 @@ from webhook.model.finding import Finding, Severity
 from webhook.model.pod import EffectiveJob, Raw, StorageKind
 from webhook.model.rule import Rule
 from webhook.model.sign import ODD_CLAIMS
-from webhook.model.size import format_bytes
 from webhook.model.subject import Subject
-from webhook.storage import Use, claim_instead, named_claim, new_claim, volume_uses
+from webhook.storage import Use, claim_instead, named_claim, new_claim, size_of, volume_uses
 
 _HOSTNAME = "kubernetes.io/hostname"
 
@@ -100,7 +99,7 @@ def _fix(subject: Subject, use: Use) -> str:
         return claim_instead(subject, use.checkpoint)
     if not isinstance(claim, Claim):
         return _shared(subject, use, use.name, "<size>")
-    size = format_bytes(claim.request) if claim.request else "<size>"
+    size = size_of(claim)
     if use.template:
         return f'accessModes: ["ReadWriteMany"]\n# in the volumeClaimPolicies template "{use.name}"'
     text = _shared(subject, use, claim.name, size)

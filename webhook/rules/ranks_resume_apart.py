@@ -150,7 +150,7 @@ def _apart(script: Script, value: Value) -> str | None:
     if kinds(value) & {"rank", "local-rank", "host"}:
         return _NAMED
     start = head(value)
-    if any(lies_in(value, fast) for fast in script.launch.fast):
+    if script.in_fast_tier(value):
         return "the fast tier is each pod's own"
     if start.startswith(_CONTAINERS) and not script.on_volume(value):
         return "the container's files are each pod's own"
@@ -158,7 +158,7 @@ def _apart(script: Script, value: Value) -> str | None:
 
 
 def _names_checkpoints(script: Script, value: Value) -> bool:
-    if any(lies_in(value, fast) for fast in script.launch.fast):
+    if script.in_fast_tier(value):
         return True
     text = "".join(piece for piece in pieces(value) if isinstance(piece, str)).lower()
     return any(word in text for word in _WORDS)

@@ -25,9 +25,8 @@ from webhook.model.cluster import Claim, Gap, StorageClass
 from webhook.model.finding import Finding, Severity
 from webhook.model.rule import Rule
 from webhook.model.sign import ODD_CLAIMS
-from webhook.model.size import format_bytes
 from webhook.model.subject import Subject
-from webhook.storage import Use, binding_candidates, claim_uses, class_of, new_claim, provisioner_reach
+from webhook.storage import Use, binding_candidates, claim_uses, class_of, new_claim, provisioner_reach, size_of
 
 _STATIC = "kubernetes.io/no-provisioner"
 
@@ -79,7 +78,7 @@ def _static(subject: Subject, use: Use, claim: Claim, found: Gap | None) -> Iter
 
 def _finding(subject: Subject, use: Use, claim: Claim, problem: str, at_most: Severity | None) -> Finding:
     modes = list(claim.access_modes) or ["ReadWriteOnce"]
-    size = format_bytes(claim.request) if claim.request else "<size>"
+    size = size_of(claim)
     named, classes = "<class>", "# <class>: one of kubectl get storageclass"
     if use.template:
         fix = f'storageClassName: {named}\n{classes}\n# in the volumeClaimPolicies template "{use.name}"'

@@ -28,7 +28,6 @@ from webhook.model.subject import Subject
 from webhook.script import Python, Script, program_findings
 from webhook.script.flow import in_loop
 from webhook.script.names import Save, saves
-from webhook.script.program import lies_in
 from webhook.script.ranks import guard_of, processes_of
 from webhook.script.values import kinds, said
 
@@ -52,7 +51,7 @@ def look(script: Script) -> Iterator[Remark]:
         if count not in ("pod", "pods"):
             continue
         guard = guard_of(python, save.call)
-        own = any(lies_in(script.placed(save.value), fast) for fast in script.launch.fast)
+        own = script.in_fast_tier(script.placed(save.value))
         if guard == "none" or (guard == "local" and count == "pods" and not own):
             yield _remark(script, save, guard == "local")
             return

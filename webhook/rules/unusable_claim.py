@@ -23,9 +23,8 @@ from webhook.model.cluster import Claim
 from webhook.model.finding import Finding, Severity
 from webhook.model.rule import Rule
 from webhook.model.sign import ODD_CLAIMS
-from webhook.model.size import format_bytes
 from webhook.model.subject import Subject
-from webhook.storage import claim_uses, modes_needed, named_claim, new_claim
+from webhook.storage import claim_uses, modes_needed, named_claim, new_claim, size_of
 
 _BLOCK: Final = "Block"
 
@@ -38,7 +37,7 @@ def check(subject: Subject) -> Iterator[Finding]:
         ):
             continue
         for state, why in _states(claim, use.mounted):
-            size = format_bytes(claim.request) if claim.request else "<size>"
+            size = size_of(claim)
             named = {} if claim.storage_class is None else {"storageClassName": claim.storage_class}
             create = new_claim(subject.namespace, f"{claim.name}-new", [modes_needed(subject)], size, named)
             yield Finding(

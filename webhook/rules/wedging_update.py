@@ -57,7 +57,9 @@ def _trainjob(subject: Subject) -> Iterator[Finding]:
     if _finished(subject.request.object):
         return
     active = not was and not now
-    if active and subject.release.at_least(Release.V2_2) and _in_order(before.spec) != _in_order(subject.spec):
+    # Of a run that is active the CRD lets nothing else through from 2.2 on.
+    only_order = active and subject.release.at_least(Release.V2_2)
+    if only_order and _in_order(before.spec) != _in_order(subject.spec):
         return
     # Overrides of a run that stays or becomes active are refused by Trainer's own webhook in 2.0 and 2.1.
     if not subject.release.at_least(Release.V2_2) and not now and _overrides(before) != _overrides(subject):
@@ -73,9 +75,8 @@ def _trainjob(subject: Subject) -> Iterator[Finding]:
     yield Finding(
         _origin(subject, before),
         f"JobSet refuses the change of {told} in a {state} TrainJob",
-        # Of a run that is active the CRD lets nothing else through.
         f"kubectl get trainjob {name} -n {namespace} -o yaml  # write env in the order that it has there"
-        if active and subject.release.at_least(Release.V2_2)
+        if only_order
         else f"kubectl delete trainjob {name} -n {namespace} --wait\n"
         f"kubectl create -n {namespace} -f <this file>  # a new JobSet takes the change, and the run resumes",
         subject="template",
@@ -100,13 +101,13 @@ def _in_order(spec: Raw) -> dict[str, Any]:
     if trainer := out.get("trainer"):
         out["trainer"] = _by_name(trainer)
     if initializer := out.get("initializer"):
-        out["initializer"] = {key: _by_name(part) if part else part for key, part in initializer.items()}
+        out["initializer"] = {key: _by_name(part) for key, part in initializer.items()}
     return out
 
 
-def _by_name(part: Raw) -> Raw:
-    env = part.get("env") if isinstance(part, dict) else None
-    return {**part, "env": sorted(env, key=lambda one: str(one.get("name")))} if env else part
+def _by_name(part: Raw | None) -> Raw | None:
+    env = part.get("env") if part else None
+    return {**(part or EMPTY), "env": sorted(env, key=lambda one: str(one.get("name")))} if env else part
 
 
 def _never_made(effective: EffectiveSet) -> bool:

@@ -27,9 +27,8 @@ from webhook.model.cluster import Claim, PersistentVolume, StorageClass
 from webhook.model.finding import Finding, Severity
 from webhook.model.rule import Rule
 from webhook.model.sign import ODD_CLAIMS
-from webhook.model.size import format_bytes
 from webhook.model.subject import Subject
-from webhook.storage import Use, claim_uses, hostnames, modes_needed, named_claim, new_claim
+from webhook.storage import Use, claim_uses, hostnames, modes_needed, named_claim, new_claim, size_of
 
 _REMARK: Final = (
     "# <class>: of volumeBindingMode WaitForFirstConsumer, so that it follows the pod (kubectl get storageclass)"
@@ -70,7 +69,7 @@ def _fix(subject: Subject, use: Use) -> str:
         return f"storageClassName: <class>\n{_REMARK}"
     name = f"{claim.name}-new"
     modes = claim.access_modes or [modes_needed(subject)]
-    size = format_bytes(claim.request) if claim.request else "<size>"
+    size = size_of(claim)
     create = new_claim(subject.namespace, name, modes, size, {"storageClassName": "<class>"})
     empty = f"# it is empty: what is on {claim.name} stays there"
     return f"{create}\n{_REMARK}\n---\n{named_claim(subject, use, name)}\n{empty}"

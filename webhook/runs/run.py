@@ -18,8 +18,8 @@ from webhook.runs.api import Answer, Api, each
 from webhook.runs.install_check import read_release
 from webhook.runs.words import pods, still
 from webhook.storage import path_on_claim
-from webhook.storage.reach import inline_reach
-from webhook.storage.sources import CSI, SOURCES, source_of
+from webhook.storage.kinds import inline_kind
+from webhook.storage.sources import source_of
 
 TRAINJOBS: Final = f"/apis/{API_VERSION}"
 JOBSETS: Final = "/apis/jobset.x-k8s.io/v1alpha2"
@@ -232,7 +232,7 @@ def directory_of(checkpoint: Checkpoint, policy: Policy) -> Directory:
     mount = checkpoint.mount
     claim = None if source is None else str(source.get("claimName") or "")
     kind = source_of(volume) if checkpoint.volume is not None else ""
-    worth = StorageKind.NONE if source is not None or not kind else inline_worth(kind, volume, policy)
+    worth = StorageKind.NONE if source is not None or not kind else inline_kind(volume, kind, policy)
     if checkpoint.volume is None and mount is not None:
         made = next((one for one in checkpoint.job.claim_volumes if one.get("name") == mount.get("name")), None)
         if made is not None:
@@ -251,14 +251,6 @@ def directory_of(checkpoint: Checkpoint, policy: Policy) -> Directory:
         {kind: volume.get(kind)} if worth is StorageKind.MANY_NODES else None,
         worth not in (StorageKind.NONE, StorageKind.EPHEMERAL),
     )
-
-
-def inline_worth(kind: str, volume: Raw, policy: Policy) -> StorageKind:
-    """What a volume that is no claim keeps. An inline ``csi`` volume of an unlisted driver goes with its pod."""
-    if kind != CSI:
-        return SOURCES.get(kind, StorageKind.UNKNOWN)
-    reach = inline_reach((volume.get(CSI) or EMPTY).get("driver") or "", policy)
-    return StorageKind.EPHEMERAL if reach is None else StorageKind(reach)
 
 
 def _checkpoints(api: Api, run: Run, policy: Policy) -> tuple[Checkpoint, ...]:

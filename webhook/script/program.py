@@ -149,6 +149,10 @@ class Script(Struct):
         launch = self.launch
         return any(lies_in(path, place) for place in (*launch.directories, *launch.mounts))
 
+    def in_fast_tier(self, path: Value) -> bool:
+        """Whether a path lies in the fast tier, which each pod has for itself."""
+        return any(lies_in(path, place) for place in self.launch.fast)
+
     def commands(self) -> Iterator[Command]:
         """The commands of all shell texts."""
         for shell in self.shells:

@@ -1,7 +1,7 @@
 """What a volume source is worth to a checkpoint: the tables of kinds and provisioners, and the judgement of claims."""
 
 from webhook.storage.claims import binding_candidates, class_of, describe, hostnames
-from webhook.storage.instead import claim_instead, free_name, modes_needed, named_claim, new_claim, override_at
+from webhook.storage.instead import claim_instead, free_name, modes_needed, named_claim, new_claim, override_at, size_of
 from webhook.storage.kinds import classify
 from webhook.storage.on_claim import path_on_claim
 from webhook.storage.reach import inline_reach, provisioner_reach
@@ -27,6 +27,7 @@ __all__ = [
     "override_at",
     "path_on_claim",
     "provisioner_reach",
+    "size_of",
     "source_of",
     "volume_uses",
 ]

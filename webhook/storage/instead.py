@@ -12,6 +12,7 @@ from webhook.model.names import DEFAULT_CLAIM
 from webhook.model.override import override_yaml, overrides_yaml
 from webhook.model.paste import to_yaml
 from webhook.model.pod import EMPTY, Checkpoint, EffectiveJob, Raw
+from webhook.model.size import format_bytes
 from webhook.model.subject import Subject
 from webhook.storage.claims import MANY, judge_claim
 from webhook.storage.sources import CLAIM
@@ -127,6 +128,11 @@ def free_name(job: EffectiveJob) -> str:
     while name in taken:
         name += "-claim"
     return name
+
+
+def size_of(claim: Claim) -> str:
+    """The size that a claim asks for, to be asked for again."""
+    return format_bytes(claim.request) if claim.request else "<size>"
 
 
 def new_claim(namespace: str, name: str, modes: Sequence[str], size: str, more: Mapping[str, Any] | None = None) -> str:

@@ -58,18 +58,26 @@ def classify(
     return judged
 
 
+def inline_kind(volume: Raw, source: str, policy: Policy) -> StorageKind:
+    """What a volume that is no claim is worth by its source, before anything read-only is looked at.
+
+    An inline ``csi`` volume lives as long as the pod unless its driver says otherwise, which no object shows.
+    """
+    if source != CSI:
+        return SOURCES.get(source, StorageKind.UNKNOWN)
+    reach = inline_reach((volume.get(CSI) or EMPTY).get("driver") or "", policy)
+    return StorageKind.EPHEMERAL if reach is None else _REACHES[reach]
+
+
 def _inline(volume: Raw, source: str, policy: Policy) -> Storage:
     name = volume.get("name") or ""
     body = volume.get(source) or EMPTY
-    kind = SOURCES.get(source, StorageKind.UNKNOWN)
+    kind = inline_kind(volume, source, policy)
     fact = f'{source} volume "{name}"'
     unsure = False
     if source == CSI:
-        driver = body.get("driver") or ""
-        reach = inline_reach(driver, policy)
-        fact = f'inline csi volume "{name}" of driver "{driver}"'
-        # Inline volumes live as long as the pod unless their driver says otherwise, which no object shows.
-        kind, unsure = (StorageKind.EPHEMERAL, True) if reach is None else (_REACHES[reach], False)
+        fact = f'inline csi volume "{name}" of driver "{body.get("driver") or ""}"'
+        unsure = kind is StorageKind.EPHEMERAL
     elif source == "flexVolume":
         fact += f' of driver "{body.get("driver") or ""}", which says nothing of its storage'
     elif kind is StorageKind.UNKNOWN:
