@@ -258,7 +258,7 @@ def test_a_resume_that_is_interrupted_can_be_gone_on_from(nodes: Nodes) -> None:
     assert ckptguard(nodes, "stop", "cut").code == 0
     kept = _files(nodes, "cut")
     target = max(step for step in kept if step % 10 == 0 and step < max(kept))
-    for pause in (0.0, 0.6, 1.2):
+    for pause in (0.0, 0.05, 0.1, 0.2, 0.4, 0.8, 1.2):
         command = Command(nodes, "resume", "cut", "--from-step", str(target))
         command.wait_for("reading the checkpoint directory")
         time.sleep(pause)

@@ -16,7 +16,7 @@ from typing import Any
 from webhook.model.policy import Policy
 from webhook.runs.api import Answer, Unreachable
 from webhook.runs.clock import Clock
-from webhook.runs.helper import MOUNT
+from webhook.runs.helper import LABEL, MOUNT
 from webhook.runs.kube import Kube
 from webhook.runs.session import Options, Session
 
@@ -118,7 +118,7 @@ class FakeCluster:
 
     def _end_pods(self) -> None:
         self.on_pod_end()
-        self.pods = {name: pod for name, pod in self.pods.items() if pod["metadata"]["name"].startswith("helper")}
+        self.pods = {name: pod for name, pod in self.pods.items() if LABEL in pod["metadata"]["labels"]}
 
     def _suspend(self, value: bool) -> None:
         if value:
@@ -198,8 +198,7 @@ class FakeCluster:
 
     def _helper(self, body: Object) -> Answer:
         pod = copy.deepcopy(body)
-        name = f"helper-{len(self.helpers)}"
-        pod["metadata"]["name"] = name
+        name = pod["metadata"]["name"]
         self.helpers.append(pod)
         words = [word.replace(MOUNT, str(self.folder)) for word in pod["spec"]["containers"][0]["command"]]
         code, out, _ = self._run(words)

@@ -221,3 +221,34 @@ def test_no_volume_is_called_none(tmp_path: Path) -> None:
     spec["containers"][0]["volumeMounts"] = []
     with pytest.raises(CannotDo, match="lies on no volume, which no other pod can look into"):
         looked(fake)
+
+
+@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize("at", range(12))
+def test_none_is_left_whenever_it_is_interrupted(tmp_path: Path, at: int, late: bool) -> None:
+    """Ctrl-C in the n-th request: before it is carried out, or (``late``) after that and before the answer is read."""
+    fake = idle(tmp_path)
+    session = fake.session([])
+    run = find_run(session.kube, "team", "run")
+    directory = find_directory(session.kube, run, session.policy)
+    began = len(fake.calls)
+    carry_out = fake.request
+
+    def request(*arguments: Any) -> Answer:
+        now = len(fake.calls) - began == at
+        if now and not late:
+            fake.calls.append(("interrupted", ""))
+            if arguments[0] == "POST":  # it is on its way, and is carried out when nobody waits for it any more
+                fake.after(0.5, lambda: carry_out(*arguments) and None)
+            raise KeyboardInterrupt
+        answer = carry_out(*arguments)
+        if now:
+            raise KeyboardInterrupt
+        return answer
+
+    fake.request = request  # type: ignore[method-assign]
+    try:
+        look(session.kube, run, directory, seconds=20.0)
+    except KeyboardInterrupt:
+        session.kube.clean()  # what every command does at its end
+    assert fake.pods == {}

@@ -132,7 +132,7 @@ def run_on(arguments: argparse.Namespace, act: Callable[[Session], int]) -> int:
     def stop(*_: object) -> None:
         raise KeyboardInterrupt
 
-    before = signal.signal(signal.SIGTERM, stop)
+    before = signal.signal(signal.SIGTERM, stop), signal.getsignal(signal.SIGINT)
     try:
         return act(session)
     except KeyboardInterrupt:
@@ -148,9 +148,13 @@ def run_on(arguments: argparse.Namespace, act: Callable[[Session], int]) -> int:
         complain([f"error: {error}"])
         _left(session)
     finally:
+        # A second Ctrl-C, from impatience, would leave behind what is being cleaned up; it is a few requests.
+        for one in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(one, signal.SIG_IGN)
         progress.close()
         kube.clean()
-        signal.signal(signal.SIGTERM, before)
+        for one, handler in zip((signal.SIGTERM, signal.SIGINT), before, strict=True):
+            signal.signal(one, handler)
     return 2
 
 

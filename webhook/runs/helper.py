@@ -6,6 +6,7 @@ deleted when the command is done, ended by the kubelet after five minutes, remov
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
@@ -84,7 +85,7 @@ def manifest(
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {
-            "generateName": f"{run.name[:40]}-ckptguard-",
+            "name": f"{run.name[:40]}-ckptguard-{secrets.token_hex(4)}",
             "namespace": run.namespace,
             "labels": {LABEL: run.name[:63], "app.kubernetes.io/managed-by": "ckptguard"},
             "annotations": {"sidecar.istio.io/inject": "false"},
@@ -140,17 +141,15 @@ def run_helper(
         raise CannotDo("no image is known for a helper pod: say --helper-image")
     path = f"/api/v1/namespaces/{run.namespace}/pods"
     answer = Answer(0)
-    for root in (True, False):
-        body = manifest(run, directory, chosen, command, write=write, node=node, root=root)
-        answer = kube.request("POST", path, None, body)
-        if answer.ok or answer.code != 403 or "PodSecurity" not in answer.message:
-            break
-    if not answer.ok:
-        raise CannotDo(_refused(answer, run.namespace))
-    name = str(answer.body["metadata"]["name"])
-    kube.made.append(f"{path}/{name}")
     try:
-        return _output(kube, run, directory, f"{path}/{name}", seconds)
+        for root in (True, False):
+            body = manifest(run, directory, chosen, command, write=write, node=node, root=root)
+            answer = kube.create(path, body)
+            if answer.ok or answer.code != 403 or "PodSecurity" not in answer.message:
+                break
+        if not answer.ok:
+            raise CannotDo(_refused(answer, run.namespace))
+        return _output(kube, run, directory, f"{path}/{answer.body['metadata']['name']}", seconds)
     finally:
         kube.clean()
 

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from webhook.runs.api import Answer, Api, Unreachable
-from webhook.runs.clock import Clock
+from webhook.runs.clock import Clock, Waiting
 
 Result = TypeVar("Result")
 
 _NOT_NOW: Final = frozenset({429, 502, 503, 504})
 """What an API server answers that has just begun, has too much to do, or has lost its own store; and a proxy for it."""
+
+_APPEARS: Final = 2.0
+"""Seconds after which a creation whose answer was not waited for has surely been carried out, or never will be."""
 
 
 class PodApi(Api, Protocol):
@@ -44,8 +47,8 @@ class Kube:
         self._say = say
         self.clock = clock
         self.patience = patience
-        self.made: list[str] = []
-        """Paths of what was created and is to go."""
+        self._made: dict[str, bool] = {}
+        """Paths of what is to go, and whether its creation was answered."""
 
     def request(
         self,
@@ -86,12 +89,32 @@ class Kube:
     ) -> tuple[int | None, str, str]:
         return self._api.execute(namespace, pod, container, command, seconds)
 
+    def create(self, path: str, body: Mapping[str, Any]) -> Answer:
+        """Create an object that ``clean`` deletes. Its name is ours, not generated: an interruption before the answer
+        would leave one that nobody can name."""
+        one = f"{path}/{body['metadata']['name']}"
+        self._made[one] = False
+        answer = self.request("POST", path, None, body)
+        if answer.ok:
+            self._made[one] = True
+        elif answer.code < 500:
+            del self._made[one]
+        return answer
+
     def clean(self) -> None:
-        """Delete what was made. What cannot be deleted now ends by itself."""
-        while self.made:
-            path = self.made.pop()
+        """Delete what was made. What cannot be deleted now ends by itself.
+
+        An interruption forgets nothing: the next call goes on. What was asked for without an answer may appear yet.
+        """
+        for path, answered in list(self._made.items()):
+            wait = Waiting(self.clock, 0.0 if answered else _APPEARS)
             with contextlib.suppress(Unreachable):
-                self._api.request("DELETE", path, {"gracePeriodSeconds": "0", "propagationPolicy": "Background"})
+                while self._delete(path).code == 404 and not wait.over():
+                    wait.pause(0.2)
+            del self._made[path]
+
+    def _delete(self, path: str) -> Answer:
+        return self._api.request("DELETE", path, {"gracePeriodSeconds": "0", "propagationPolicy": "Background"})
 
     def _patiently(self, ask: Callable[[], Result]) -> Result:
         start = self.clock.monotonic()

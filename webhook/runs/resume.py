@@ -88,6 +88,10 @@ def _set_aside(session: Session, run: Run, step: int) -> tuple[Found, int]:
 def _undo(session: Session, run: Run) -> None:
     directory = _on_a_claim(session, run)
     session.live("putting back what was set aside")
+    session.state = (
+        f'run "{run.name}" is suspended; what was set aside may have been put back in part: '
+        f"go on with: {session.command('resume')} --undo"
+    )
     text = run_helper(
         session.kube,
         run,
