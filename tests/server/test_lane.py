@@ -6,6 +6,8 @@ import asyncio
 import contextlib
 import json
 import time
+from collections.abc import Callable
+from types import SimpleNamespace
 
 import pytest
 
@@ -14,7 +16,7 @@ from webhook.bootstrap import NothingKnown
 from webhook.model.cluster import ClusterView
 from webhook.model.request import Request
 from webhook.server.gate import Gate
-from webhook.server.lane import Head, parse_head
+from webhook.server.lane import Head, Line, parse_head
 
 BODY = json.dumps(review()).encode()
 HEAD = (
@@ -279,3 +281,98 @@ def wait_for(true: object, seconds: float = 20) -> None:
     while not true():  # type: ignore[operator]
         assert time.monotonic() < until
         time.sleep(0.005)
+
+
+class Caller:
+    """A connection that is its own event loop: `turn` runs what was put off until the next turn."""
+
+    def __init__(self, seen: list[str], name: str, fails: bool = False) -> None:
+        self.seen, self.name, self.fails = seen, name, fails
+        self.loop = self.transport = self
+        self.soon: list[Callable[[], None]] = []
+
+    def call_soon(self, job: Callable[[], None]) -> None:
+        self.soon.append(job)
+
+    def turn(self) -> None:
+        jobs, self.soon[:] = list(self.soon), []
+        for job in jobs:
+            job()
+
+    def answer(self, answer: str) -> None:
+        self.seen.append(f"write {answer}")
+        if self.fails:
+            raise RuntimeError("no")
+
+    def abort(self) -> None:
+        self.seen.append(f"abort {self.name}")
+
+
+def _line(seen: list[str], slow: str = "") -> Line:
+    def answer(_: str, body: bytes, __: str, since: float) -> str:
+        name = body.decode()
+        assert since <= time.perf_counter()
+        seen.append(f"decide {name}")
+        if name == slow:
+            time.sleep(0.003)
+        return name
+
+    return Line(SimpleNamespace(admission=SimpleNamespace(answer=answer)))  # type: ignore[arg-type]
+
+
+def _join(line: Line, caller: Caller) -> None:
+    line.join(caller, Head("/validate", 1, ""), caller.name.encode())  # type: ignore[arg-type]
+
+
+def test_one_turn_is_decided_together_and_written_then() -> None:
+    seen: list[str] = []
+    line, one, two = _line(seen), Caller(seen, "one"), Caller(seen, "two")
+    _join(line, one)
+    _join(line, two)
+    assert seen == []
+    one.turn()
+    assert seen == ["decide one", "decide two", "write one", "write two"]
+    _join(line, two)
+    two.turn()
+    assert seen[4:] == ["decide two", "write two"]
+
+
+def test_a_slow_decision_does_not_hold_back_what_was_decided_before() -> None:
+    seen: list[str] = []
+    line, one, two = _line(seen, slow="one"), Caller(seen, "one"), Caller(seen, "two")
+    _join(line, one)
+    _join(line, two)
+    one.turn()
+    assert seen == ["decide one", "write one"]
+    one.turn()
+    assert seen[2:] == ["decide two", "write two"]
+    assert one.soon == two.soon == []
+
+
+def test_one_that_cannot_be_written_costs_no_other(caplog: pytest.LogCaptureFixture) -> None:
+    seen: list[str] = []
+    line, one, two = _line(seen), Caller(seen, "one", fails=True), Caller(seen, "two")
+    _join(line, one)
+    _join(line, two)
+    one.turn()
+    assert seen[2:] == ["write one", "abort one", "write two"]
+    assert "an answer could not be written: RuntimeError" in caplog.text
+
+
+def test_many_connections_at_once(running: Running) -> None:
+    wires = [running.wire() for _ in range(40)]
+    for _ in range(3):
+        for number, wire in enumerate(wires):
+            wire.send(message("/validate", json.dumps(review(uid=f"uid-{number}")).encode()), pause=0)
+        assert [wire.answer().response["uid"] for wire in wires] == [f"uid-{number}" for number in range(40)]
+    for wire in wires:
+        wire.socket.close()
+    wait_for(lambda: running.gate.inside == 0)
+
+
+def test_a_caller_that_leaves_in_line_is_forgotten(running: Running) -> None:
+    for _ in range(20):
+        with running.wire() as wire:
+            wire.send(message("/validate", BODY))
+    wait_for(lambda: running.gate.inside == 0)
+    assert running.post("/validate", review()).code == 200

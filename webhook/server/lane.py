@@ -4,13 +4,19 @@ An ASGI cycle (scope, task, event, three awaits) costs about as much as a whole 
 request first: one of the two paths, POST, HTTP/1.1, JSON, a content length within the limit and no header that changes
 how the message is framed. Such a request is framed, decided and answered here. Everything else, down to the first odd
 byte in a header, goes to uvicorn's own protocol and ``Front``, which give the same answers (a test compares them).
+
+Requests that are complete in one turn of the event loop are decided one after the other, and written only then: a write
+runs a good deal of the kernel, after which a decision takes half as long again (docs/decisions.md).
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
+from collections import deque
 from collections.abc import Coroutine
+from time import perf_counter
 from typing import Any, Final
 
 from msgspec import Struct
@@ -37,6 +43,9 @@ _REASONS: Final = {
     431: b"431 Request Header Fields Too Large",
     503: b"503 Service Unavailable",
 }
+_TOGETHER: Final = 0.002
+"""Seconds after which answers go out although others of the same turn are not decided yet."""
+_log = logging.getLogger("ckptguard.server")
 _HEADS_KEPT: Final = 512
 _HEAD_KEPT: Final = 2048
 
@@ -98,14 +107,47 @@ _FRAMING: Final = frozenset(
 )
 
 
-class AdmissionProtocol(HttpToolsProtocol):
-    """uvicorn's protocol with the fast lane in front. ``front`` is set by ``protocol_for``.
+class Line:
+    """Complete requests in the order in which they came, each with the time at which it was complete."""
 
-    A connection is in one of three states: between requests or with uvicorn (``_head`` and ``_task`` None), receiving a
-    body (``_head``), waiting for the cluster (``_task``). What arrives while one waits is kept for later.
+    def __init__(self, front: Front) -> None:
+        self._front = front
+        self._waiting: deque[tuple[AdmissionProtocol, Head, bytes, float]] = deque()
+
+    def join(self, protocol: AdmissionProtocol, head: Head, body: bytes) -> None:
+        """``protocol.answer`` is called in the next turn of its loop, or a later one."""
+        if not self._waiting:
+            protocol.loop.call_soon(self._serve)
+        self._waiting.append((protocol, head, body, perf_counter()))
+
+    def _serve(self) -> None:
+        answer = self._front.admission.answer
+        waiting = self._waiting
+        until = perf_counter() + _TOGETHER
+        done = []
+        while waiting:
+            protocol, head, body, since = waiting.popleft()
+            done.append((protocol, answer(head.webhook, body, head.trace, since)))
+            if waiting and perf_counter() >= until:
+                protocol.loop.call_soon(self._serve)
+                break
+        for protocol, answered in done:
+            try:
+                protocol.answer(answered)
+            except Exception as error:  # one connection's fault is not that of the others
+                _log.error("an answer could not be written: %s", type(error).__name__, exc_info=error)
+                protocol.transport.abort()
+
+
+class AdmissionProtocol(HttpToolsProtocol):
+    """uvicorn's protocol with the fast lane in front. ``front`` and ``line`` are set by ``protocol_for``.
+
+    A connection is in one of three states: between requests or with uvicorn, receiving a body (``_head``), waiting for
+    its turn or for the cluster (``_busy``). What arrives while it waits is kept for later, and no more is read.
     """
 
     front: Front
+    line: Line
     _dated: tuple[list[tuple[bytes, bytes]], bytes] = ([], b"")
 
     def __init__(
@@ -121,7 +163,7 @@ class AdmissionProtocol(HttpToolsProtocol):
         self._body: list[bytes] = []
         self._missing = 0
         self._body_timer: asyncio.TimerHandle | None = None
-        self._task: asyncio.Task[None] | None = None
+        self._busy = False
         self._later: list[bytes] = []
         self._leaving = False
         self._between = True
@@ -150,8 +192,9 @@ class AdmissionProtocol(HttpToolsProtocol):
         while data:
             if self._head is not None:
                 data = self._more_body(data)
-            elif self._task is not None:
+            elif self._busy:
                 self._later.append(data)
+                self.flow.pause_reading()
                 return
             elif self.transport.is_closing():
                 return
@@ -205,7 +248,7 @@ class AdmissionProtocol(HttpToolsProtocol):
 
     def shutdown(self) -> None:
         """Leave after the answer that is being worked on; at once where there is none."""
-        if self._head is not None or self._task is not None:
+        if self._head is not None or self._busy:
             self._leaving = True
         else:
             super().shutdown()
@@ -213,7 +256,7 @@ class AdmissionProtocol(HttpToolsProtocol):
     def timeout_keep_alive_handler(self) -> None:
         """Close a connection that has been idle; one that was busy meanwhile gets the rest of its time."""
         self.timeout_keep_alive_task = None
-        if self._head is not None or self._task is not None:
+        if self._head is not None or self._busy:
             return
         left = self._last + self.timeout_keep_alive - self.loop.time()
         if left > 0.01:
@@ -293,29 +336,39 @@ class AdmissionProtocol(HttpToolsProtocol):
         self._write(self.front.admission.refuse(head.webhook, 408, message))
 
     def _decide(self, head: Head, body: bytes) -> None:
-        answer = self.front.admission.answer(head.webhook, body, head.trace)
+        self._busy = True
+        self.line.join(self, head, body)
+
+    def answer(self, answer: Answer | Coroutine[None, None, Answer]) -> None:
+        """It is this connection's turn: here is the answer, or what it takes to get one."""
         if isinstance(answer, tuple):
-            self._write(answer)
+            self._finish(answer)
         else:
             self.flow.pause_reading()
-            self._task = self.loop.create_task(self._wait(answer))
-            self.tasks.add(self._task)
-            self._task.add_done_callback(self.tasks.discard)
+            task = self.loop.create_task(self._wait(answer))
+            self.tasks.add(task)
+            task.add_done_callback(self.tasks.discard)
 
     async def _wait(self, answer: Coroutine[None, None, Answer]) -> None:
         try:
             done = await answer
         except BaseException:  # the server gives up on whatever is left
-            self._task = None
+            self._busy = False
             self.front.gate.leave()
             self.transport.close()
             raise
-        self._task = None
-        self._write(done)
-        self.flow.resume_reading()
-        rest = b"".join(self._later)
-        self._later.clear()
-        self.data_received(rest)
+        self._finish(done)
+
+    def _finish(self, answer: Answer) -> None:
+        """The answer goes out, and what came in meanwhile is next."""
+        self._busy = False
+        self._write(answer)
+        if not self.transport.is_closing():
+            self.flow.resume_reading()
+        if self._later:
+            rest = b"".join(self._later)
+            self._later.clear()
+            self.data_received(rest)
 
     def _write(self, answer: Answer) -> None:
         """The answer goes out; the request is over."""
@@ -353,4 +406,4 @@ class AdmissionProtocol(HttpToolsProtocol):
 
 def protocol_for(front: Front) -> type[AdmissionProtocol]:
     """The protocol class that serves ``front``."""
-    return type("FrontProtocol", (AdmissionProtocol,), {"front": front})
+    return type("FrontProtocol", (AdmissionProtocol,), {"front": front, "line": Line(front)})
