@@ -16,7 +16,7 @@ from webhook.bootstrap import NothingKnown
 from webhook.model.cluster import ClusterView
 from webhook.model.request import Request
 from webhook.server.gate import Gate
-from webhook.server.lane import Head, Line, parse_head
+from webhook.server.lane import AdmissionProtocol, Head, Line, parse_head
 
 BODY = json.dumps(review()).encode()
 HEAD = (
@@ -288,7 +288,7 @@ class Caller:
 
     def __init__(self, seen: list[str], name: str, fails: bool = False) -> None:
         self.seen, self.name, self.fails = seen, name, fails
-        self.loop = self.transport = self
+        self.loop = self
         self.soon: list[Callable[[], None]] = []
 
     def call_soon(self, job: Callable[[], None]) -> None:
@@ -302,19 +302,21 @@ class Caller:
     def answer(self, answer: str) -> None:
         self.seen.append(f"write {answer}")
         if self.fails:
-            raise RuntimeError("no")
+            raise RuntimeError("no way")
 
-    def abort(self) -> None:
-        self.seen.append(f"abort {self.name}")
+    def give_up(self, error: Exception) -> None:
+        self.seen.append(f"give up {self.name}: {error}")
 
 
-def _line(seen: list[str], slow: str = "") -> Line:
+def _line(seen: list[str], slow: str = "", broken: str = "") -> Line:
     def answer(_: str, body: bytes, __: str, since: float) -> str:
         name = body.decode()
         assert since <= time.perf_counter()
         seen.append(f"decide {name}")
         if name == slow:
             time.sleep(0.003)
+        if name == broken:
+            raise ValueError("no answer")
         return name
 
     return Line(SimpleNamespace(admission=SimpleNamespace(answer=answer)))  # type: ignore[arg-type]
@@ -349,14 +351,35 @@ def test_a_slow_decision_does_not_hold_back_what_was_decided_before() -> None:
     assert one.soon == two.soon == []
 
 
-def test_one_that_cannot_be_written_costs_no_other(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_fault_in_one_costs_no_other() -> None:
     seen: list[str] = []
-    line, one, two = _line(seen), Caller(seen, "one", fails=True), Caller(seen, "two")
-    _join(line, one)
-    _join(line, two)
+    line, one, two, three = _line(seen, broken="two"), *(Caller(seen, name) for name in ("one", "two", "three"))
+    one.fails = True
+    for caller in (one, two, three):
+        _join(line, caller)
     one.turn()
-    assert seen[2:] == ["write one", "abort one", "write two"]
-    assert "an answer could not be written: RuntimeError" in caplog.text
+    assert [entry for entry in seen if "decide" not in entry] == [
+        "give up two: no answer", "write one", "give up one: no way", "write three",
+    ]  # fmt: skip
+    _join(line, three)
+    three.turn()
+    assert seen[-1] == "write three"
+
+
+def test_a_request_of_ours_that_fails_ends_its_connection(
+    running: Running, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(*_: object) -> None:
+        raise ValueError
+
+    monkeypatch.setattr(AdmissionProtocol, "_write", broken)
+    with running.wire() as wire:
+        wire.send(message("/validate", BODY))
+        assert wire.closed()
+    monkeypatch.undo()
+    assert running.gate.inside == 0
+    assert "a request got no answer: ValueError" in caplog.text
+    assert running.post("/validate", review()).code == 200
 
 
 def test_many_connections_at_once(running: Running) -> None:

@@ -125,18 +125,21 @@ class Line:
         waiting = self._waiting
         until = perf_counter() + _TOGETHER
         done = []
+        # What no test has found, in one request, must not cost the others their answer.
         while waiting:
             protocol, head, body, since = waiting.popleft()
-            done.append((protocol, answer(head.webhook, body, head.trace, since)))
+            try:
+                done.append((protocol, answer(head.webhook, body, head.trace, since)))
+            except Exception as error:
+                protocol.give_up(error)
             if waiting and perf_counter() >= until:
                 protocol.loop.call_soon(self._serve)
                 break
         for protocol, answered in done:
             try:
                 protocol.answer(answered)
-            except Exception as error:  # one connection's fault is not that of the others
-                _log.error("an answer could not be written: %s", type(error).__name__, exc_info=error)
-                protocol.transport.abort()
+            except Exception as error:
+                protocol.give_up(error)
 
 
 class AdmissionProtocol(HttpToolsProtocol):
@@ -333,6 +336,7 @@ class AdmissionProtocol(HttpToolsProtocol):
         self._end_body()
         message = f"the body did not arrive within {self.front.body_seconds:g} s"
         self._leaving = True
+        self.front.gate.leave()
         self._write(self.front.admission.refuse(head.webhook, 408, message))
 
     def _decide(self, head: Head, body: bytes) -> None:
@@ -349,19 +353,29 @@ class AdmissionProtocol(HttpToolsProtocol):
             self.tasks.add(task)
             task.add_done_callback(self.tasks.discard)
 
+    def give_up(self, error: Exception) -> None:
+        """There will be no answer, by a fault of ours; the caller is told by the end of the connection."""
+        _log.error("a request got no answer: %s", type(error).__name__, exc_info=error)
+        self._leave_line()
+        self.transport.abort()
+
+    def _leave_line(self) -> None:
+        if self._busy:
+            self._busy = False
+            self.front.gate.leave()
+
     async def _wait(self, answer: Coroutine[None, None, Answer]) -> None:
         try:
             done = await answer
         except BaseException:  # the server gives up on whatever is left
-            self._busy = False
-            self.front.gate.leave()
+            self._leave_line()
             self.transport.close()
             raise
         self._finish(done)
 
     def _finish(self, answer: Answer) -> None:
         """The answer goes out, and what came in meanwhile is next."""
-        self._busy = False
+        self._leave_line()
         self._write(answer)
         if not self.transport.is_closing():
             self.flow.resume_reading()
@@ -371,8 +385,7 @@ class AdmissionProtocol(HttpToolsProtocol):
             self.data_received(rest)
 
     def _write(self, answer: Answer) -> None:
-        """The answer goes out; the request is over."""
-        self.front.gate.leave()
+        """The answer of a request that has left the gate goes out."""
         self.server_state.total_requests += 1
         if self.transport.is_closing():
             return
