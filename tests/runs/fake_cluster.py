@@ -71,6 +71,8 @@ class FakeCluster:
         self.exec_refused = ""
         self.refuse: Callable[[str, str, Any], Answer | None] = lambda *_: None
         self.down_until = 0.0
+        self.seen: dict[tuple[str, ...], tuple[int, str, str]] | None = None
+        """Where a test gives one: what commands printed that changed nothing, for folders of the same names."""
         self.on_pod_end: Callable[[], None] = lambda: None
         self.on_pod_start: Callable[[], None] = lambda: None
         self._due: list[tuple[float, Callable[[], None]]] = []
@@ -207,10 +209,18 @@ class FakeCluster:
         self.pods[name] = pod
         return Answer(201, pod)
 
-    @staticmethod
-    def _run(words: Sequence[str]) -> tuple[int, str, str]:
+    def _run(self, words: Sequence[str]) -> tuple[int, str, str]:
+        key = (*(word.replace(str(self.folder), "FOLDER") for word in words), *self._tree())
+        if self.seen is not None and key in self.seen:
+            code, out, errors = self.seen[key]
+            return code, out.replace("FOLDER", str(self.folder)), errors
         done = subprocess.run(list(words), capture_output=True, text=True, check=False, timeout=60)
+        if self.seen is not None and self._tree() == key[len(words) :]:
+            self.seen[key] = done.returncode, done.stdout.replace(str(self.folder), "FOLDER"), done.stderr
         return done.returncode, done.stdout, done.stderr
+
+    def _tree(self) -> tuple[str, ...]:
+        return tuple(sorted(str(path.relative_to(self.folder)) for path in self.folder.rglob("*")))
 
     def _reachable(self) -> None:
         if self.time < self.down_until:

@@ -45,7 +45,7 @@ def delete(session: Session, with_data: bool) -> Deleted:
             f"claim {names} belongs to the run (volumeClaimPolicies, whenDeleted: Delete) and goes with it, with every "
             f"checkpoint on it: copy them first, or say --with-data"
         )
-    session.state = f'run "{run.name}" is being deleted'
+    session.state = f'run "{run.name}" is being deleted; where it stays, again: {session.command("delete")}'
     path = f"{TRAINJOBS}/namespaces/{run.namespace}/trainjobs/{run.name}"
     answer = session.kube.request("DELETE", path, {"propagationPolicy": "Foreground"})
     if not answer.ok and answer.code != 404:
