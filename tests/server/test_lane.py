@@ -15,7 +15,7 @@ from tests.server.serving import UID, Engine, Running, message, review, serving
 from webhook.bootstrap import NothingKnown
 from webhook.model.cluster import ClusterView
 from webhook.model.request import Request
-from webhook.server.gate import Gate
+from webhook.server.gate import BUFFER_LIMIT, Gate
 from webhook.server.lane import AdmissionProtocol, Head, Line, parse_head
 
 BODY = json.dumps(review()).encode()
@@ -399,3 +399,22 @@ def test_a_caller_that_leaves_in_line_is_forgotten(running: Running) -> None:
             wire.send(message("/validate", BODY))
     wait_for(lambda: running.gate.inside == 0)
     assert running.post("/validate", review()).code == 200
+
+
+@pytest.mark.parametrize("headers", [(), ("TE: trailers",)])
+def test_what_a_request_had_of_the_gate_comes_back(headers: tuple[str, ...]) -> None:
+    """However it ends: answered at once, after a look-up, given up, left alone."""
+    gate = Gate()
+    large = json.dumps(review({"spec": "x" * 300_000})).encode()
+    with serving(gate=gate, views=SlowViews(0.05), body_seconds=0.3) as running:
+        for body in (BODY, large):
+            assert running.post("/validate", json.loads(body), *headers).code == 200
+            with running.wire() as wire:
+                wire.send(message("/validate", body, *headers)[:-10])
+                assert wire.answer().code == 408
+            with running.wire() as wire:
+                wire.send(message("/validate", body, *headers)[:-10])
+            with running.wire() as wire:
+                wire.send(message("/validate", body, *headers))
+        wait_for(lambda: gate.inside == 0)
+        assert gate.hold(BUFFER_LIMIT)

@@ -6,7 +6,7 @@ import asyncio
 from typing import Final
 
 BUFFER_LIMIT: Final = 64 * 1024 * 1024
-"""Bytes of bodies that are being received, all together: what keeps a flood of large ones out of memory."""
+"""Bytes of bodies that come in, and on the fast lane until they are answered: keeps a flood of large ones out."""
 RETRY_SECONDS: Final = 1
 
 

@@ -167,6 +167,7 @@ class AdmissionProtocol(HttpToolsProtocol):
         self._missing = 0
         self._body_timer: asyncio.TimerHandle | None = None
         self._busy = False
+        self._held = 0
         self._later: list[bytes] = []
         self._leaving = False
         self._between = True
@@ -184,7 +185,7 @@ class AdmissionProtocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         if self._head is not None:
             self._end_body()
-            self.front.gate.leave()
+            self._leave()
         self._later.clear()
         if self.timeout_keep_alive_task is not None:
             self.timeout_keep_alive_task.cancel()
@@ -292,14 +293,15 @@ class AdmissionProtocol(HttpToolsProtocol):
         gate = self.front.gate
         if not gate.enter():
             return None
+        if not gate.hold(head.length):
+            gate.leave()
+            return None
+        self._held = head.length
         start = end + 2
         stop = start + head.length
         if stop <= len(data):
             self._decide(head, data[start:stop])
             return data[stop:]
-        if not gate.hold(head.length):
-            gate.leave()
-            return None
         self._head = head
         self._body = [data[start:]]
         self._missing = stop - len(data)
@@ -320,8 +322,6 @@ class AdmissionProtocol(HttpToolsProtocol):
         return data[missing:]
 
     def _end_body(self) -> None:
-        if self._head is not None:
-            self.front.gate.drop(self._head.length)
         self._head = None
         self._body = []
         self._missing = 0
@@ -336,7 +336,7 @@ class AdmissionProtocol(HttpToolsProtocol):
         self._end_body()
         message = f"the body did not arrive within {self.front.body_seconds:g} s"
         self._leaving = True
-        self.front.gate.leave()
+        self._leave()
         self._write(self.front.admission.refuse(head.webhook, 408, message))
 
     def _decide(self, head: Head, body: bytes) -> None:
@@ -356,26 +356,29 @@ class AdmissionProtocol(HttpToolsProtocol):
     def give_up(self, error: Exception) -> None:
         """There will be no answer, by a fault of ours; the caller is told by the end of the connection."""
         _log.error("a request got no answer: %s", type(error).__name__, exc_info=error)
-        self._leave_line()
+        self._leave()
         self.transport.abort()
 
-    def _leave_line(self) -> None:
-        if self._busy:
-            self._busy = False
+    def _leave(self) -> None:
+        """The request is over; what it had of the gate goes back, once."""
+        self._busy = False
+        if self._held:
+            self.front.gate.drop(self._held)
             self.front.gate.leave()
+            self._held = 0
 
     async def _wait(self, answer: Coroutine[None, None, Answer]) -> None:
         try:
             done = await answer
         except BaseException:  # the server gives up on whatever is left
-            self._leave_line()
+            self._leave()
             self.transport.close()
             raise
         self._finish(done)
 
     def _finish(self, answer: Answer) -> None:
         """The answer goes out, and what came in meanwhile is next."""
-        self._leave_line()
+        self._leave()
         self._write(answer)
         if not self.transport.is_closing():
             self.flow.resume_reading()
