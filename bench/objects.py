@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, Final
 
 from webhook.bootstrap import NothingKnown
 from webhook.cluster.objects import parse_claim, parse_namespace, parse_runtime, parse_storage_class, parse_volume
@@ -161,7 +161,7 @@ def trainjob(name: str = "resnet") -> dict[str, Any]:
         "metadata": {"annotations": {}, "name": name, "namespace": "vision"},
         "spec": SPEC,
     }
-    metadata = {
+    metadata: dict[str, Any] = {
         "name": name,
         "namespace": "vision",
         "labels": {"team": "vision"},
@@ -175,15 +175,40 @@ def trainjob(name: str = "resnet") -> dict[str, Any]:
                 "apiVersion": "trainer.kubeflow.org/v1alpha1",
                 "time": "2026-03-01T10:00:00Z",
                 "fieldsType": "FieldsV1",
-                "fieldsV1": {"f:metadata": {"f:labels": {".": {}, "f:team": {}}}, "f:spec": _fields(SPEC)},
             }
         ],
     }
+    written = {field: metadata[field] for field in ("annotations", "labels")}
+    metadata["managedFields"][0]["fieldsV1"] = managed_fields(written, SPEC)
     return {**plain, "metadata": metadata}
 
 
-def _fields(value: Any) -> dict[str, Any]:
-    return {f"f:{key}": _fields(inner) for key, inner in value.items()} if isinstance(value, dict) else {}
+_KEYS: Final = {
+    "runtimePatches": "manager",
+    **dict.fromkeys(("replicatedJobs", "containers", "initContainers", "env", "volumes", "volumeMounts"), "name"),
+}
+"""Lists whose items the API server tells apart by a key, in the CRDs of Trainer; it keeps others as one value."""
+
+
+def managed_fields(metadata: dict[str, Any], spec: dict[str, Any]) -> dict[str, Any]:
+    """``fieldsV1`` of whoever wrote this, as the API server has it (structured merge, ``listType: map``)."""
+    fields = {"f:metadata": _fields(metadata), "f:spec": {".": {}, **_fields(spec)}}
+    return {name: inner for name, inner in fields.items() if inner}
+
+
+def _fields(value: dict[str, Any]) -> dict[str, Any]:
+    fields: dict[str, Any] = {}
+    for name, inner in value.items():
+        below: dict[str, Any] = {}
+        if isinstance(inner, dict) and inner:
+            below = {".": {}, **_fields(inner)}
+        elif isinstance(inner, list) and (key := _KEYS.get(name)) is not None:
+            below = {".": {}}
+            for item in inner:
+                mark = json.dumps({key: item[key]}, separators=(",", ":"))
+                below[f"k:{mark}"] = {".": {}, **_fields(item)}
+        fields[f"f:{name}"] = below
+    return fields
 
 
 def review(obj: dict[str, Any]) -> bytes:
