@@ -74,8 +74,8 @@ def megatron(root: Path, step: int, *, tracked: bool = True, ranks: int = 2) -> 
 
 def listing(root: Path) -> Listing:
     """What the script says, run here as it would be in a container."""
-    done = subprocess.run(command(str(root)), capture_output=True, text=True, check=False, timeout=60)
-    return parse(done.stdout)
+    done = subprocess.run(command(str(root)), capture_output=True, check=False, timeout=60)
+    return parse(done.stdout.decode(errors="replace"))
 
 
 def found(root: Path) -> Found:

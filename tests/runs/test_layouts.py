@@ -132,6 +132,94 @@ def test_megatron_distributed(tmp_path: Path) -> None:
     assert table(tmp_path) == {"iter_0000001": True, "iter_0000002": False}
 
 
+def test_a_file_without_content_is_no_checkpoint(tmp_path: Path) -> None:
+    """What a lost node leaves of a file that was closed and not yet written to the disk."""
+    write(hf(tmp_path / "hf", 1) / "model.safetensors", b"")
+    write(deepspeed(tmp_path / "ds", 2) / "zero_pp_rank_1_mp_rank_00_optim_states.pt", b"")
+    write(megatron(tmp_path / "mg", 3) / "mp_rank_00" / "distrib_optim.pt", b"")
+    archive(tmp_path / "own" / "step_4" / "model.pt")
+    write(tmp_path / "own" / "step_4" / "optimizer.pt", b"")
+    write(tmp_path / "own" / "step_5.ckpt", b"")
+    assert set(table(tmp_path).values()) == {False}
+    assert len(table(tmp_path)) == 5
+    # A marker may be empty.
+    write(hf(tmp_path / "marked", 6) / "done", b"")
+    assert table(tmp_path)["marked/checkpoint-6"] is True
+
+
+@pytest.mark.parametrize("weights", [None, "adapter_model.safetensors", "unet/x.bin", "pytorch_model_fsdp_0/.metadata"])
+def test_a_checkpoint_without_weights(tmp_path: Path, weights: str | None) -> None:
+    folders = hf(tmp_path / "hf", 10), tmp_path / "checkpoints" / "checkpoint_1"
+    (folders[0] / "model.safetensors").unlink()
+    write(folders[1] / "optimizer.bin")
+    write(folders[1] / "random_states_0.pkl")
+    for folder in folders if weights else ():
+        archive(folder / str(weights))
+    write(folders[0] / "config.json")
+    assert set(table(tmp_path).values()) == {weights is not None}
+    assert ("the weights" in found(tmp_path).saved[0].why) is (weights is None)
+
+
+def test_a_folder_that_is_still_empty(tmp_path: Path) -> None:
+    """get_last_checkpoint takes it, and the run ends with an error."""
+    hf(tmp_path, 10)
+    (tmp_path / "checkpoint-20").mkdir()
+    assert table(tmp_path) == {"checkpoint-10": True, "checkpoint-20": False}
+    assert (taken(tmp_path), newest(tmp_path)) == ("checkpoint-20", "checkpoint-10")
+
+
+def test_copies_under_other_names_are_not_taken(tmp_path: Path) -> None:
+    hf(tmp_path, 10)
+    for name in ("checkpoint-20.bak", "old-checkpoint-30", "checkpoint-40 (copy)"):
+        hf(tmp_path, 1).rename(tmp_path / name)
+    archive(tmp_path / "model_step_50.pt")
+    archive(tmp_path / "own" / "step_5.pt")
+    assert (taken(tmp_path), newest(tmp_path)) == ("checkpoint-10", "checkpoint-10")
+    seen = found(tmp_path)
+    assert len(seen.saved) == 6
+    assert seen.steps() == [5, 10]
+    assert seen.at_step(30) is None
+
+
+@pytest.mark.parametrize("name", ["checkpoint.pt", "last.ckpt", "last-v2.ckpt"])
+def test_one_file_written_over_and_over(tmp_path: Path, name: str) -> None:
+    archive(tmp_path / name)
+    seen = found(tmp_path)
+    assert seen.taken is not None
+    assert seen.taken.step is None
+    assert seen.newest_complete() == seen.taken
+    # Which of two a program reads is its own affair; one with a number tells the step.
+    archive(tmp_path / "latest.pt")
+    assert taken(tmp_path) is None
+    archive(tmp_path / "epoch=2-step=70-v1.ckpt")
+    assert (taken(tmp_path), newest(tmp_path)) == ("epoch=2-step=70-v1.ckpt", "epoch=2-step=70-v1.ckpt")
+
+
+def test_a_folder_of_shards_without_a_number(tmp_path: Path) -> None:
+    dcp(tmp_path, 5).rename(tmp_path / "ckpt")
+    assert (taken(tmp_path), newest(tmp_path)) == ("ckpt", "ckpt")
+
+
+def test_verl(tmp_path: Path) -> None:
+    """A folder for each model in it; the file beside it says which one is read."""
+    for step in (10, 20):
+        for model in ("actor", "critic"):
+            archive(tmp_path / f"global_step_{step}" / model / "model_world_size_1_rank_0.pt")
+    write(tmp_path / "latest_checkpointed_iteration.txt", b"10")
+    assert table(tmp_path) == {"global_step_10": None, "global_step_20": None}
+    assert taken(tmp_path) == "global_step_10"
+
+
+@pytest.mark.parametrize(
+    "name", ["checkpoint-{}/x.bin", "iter_{}/x.bin", "{}/_CHECKPOINT_METADATA", "step_{}.pt", "step_{}/x.bin"]
+)
+def test_a_number_that_is_no_step(tmp_path: Path, name: str) -> None:
+    """JSON ends at 64 bits, and --from-step takes 15 digits."""
+    archive(tmp_path / name.format("9" * 26))
+    archive(tmp_path / "step_5.pt")
+    assert [saved.step for saved in found(tmp_path).saved if saved.step is not None] == [5]
+
+
 def test_accelerate_and_training_hub(tmp_path: Path) -> None:
     for number in (0, 1):
         folder = tmp_path / "checkpoints" / f"checkpoint_{number}"
@@ -153,7 +241,9 @@ def test_accelerate_and_training_hub(tmp_path: Path) -> None:
 def test_orbax(tmp_path: Path) -> None:
     write(tmp_path / "100" / "_CHECKPOINT_METADATA")
     write(tmp_path / "200.orbax-checkpoint-tmp-3" / "default" / "x")
-    assert table(tmp_path) == {"100": True, "200.orbax-checkpoint-tmp-3": False}
+    write(tmp_path / "50" / "default" / "x")
+    # Releases that wrote no such file have the name alone to tell.
+    assert table(tmp_path) == {"50": None, "100": True, "200.orbax-checkpoint-tmp-3": False}
     assert taken(tmp_path) == "100"
 
 

@@ -67,13 +67,17 @@ def test_odd_names_and_links(tmp_path: Path) -> None:
     write(tmp_path / "a b.pt")
     write(tmp_path / "tab\there.pt")
     write(tmp_path / "line\nbreak.pt")
+    write(tmp_path / "feed\x0cand\u2028line\rends.pt")
+    os.mkfifo(tmp_path / "latest")  # nobody writes to it: reading it would never end
     (tmp_path / os.fsdecode(b"\xff.pt")).write_bytes(b"x")
     (tmp_path / "last").symlink_to("a b.pt")
     (tmp_path / "loop").symlink_to("loop")
     told = listing(tmp_path)
     assert told.state == "there"
     assert told.links == {"last": "a b.pt", "loop": "loop"}
-    assert {"a b.pt", "tab?here.pt", "line?break.pt"} <= {entry.path for entry in told.entries}
+    assert told.texts == {}
+    odd = "feed\x0cand\u2028line\rends.pt"
+    assert {"a b.pt", "tab?here.pt", "line?break.pt", odd} <= {entry.path for entry in told.entries}
 
 
 def test_ten_thousand_files(tmp_path: Path) -> None:

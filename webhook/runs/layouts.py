@@ -5,13 +5,15 @@ framework writes last or cannot do without, read in the frameworks' own writers:
 
 | layout | recognised by | complete where |
 |---|---|---|
-| hf | folder ``checkpoint-N`` | ``trainer_state.json`` (written last), the optimizer's file and all shards are there |
+| hf | folder ``checkpoint-N`` | ``trainer_state.json`` (written last), the optimizer's file, the weights, all shards |
 | deepspeed | ``mp_rank_*_model_states.pt`` in a folder | ``latest`` is as new, and every rank's shard is there |
 | dcp | ``*.distcp`` in a folder | ``.metadata`` (written last) is there |
 | megatron | folder ``iter_N`` | ``latest_checkpointed_iteration.txt`` is as new, and no rank's folder is empty |
 | accelerate | folder ``checkpoint_N`` or ``epoch_N`` with ``random_states_*.pkl`` | weights and optimizer are there |
-| orbax | folder ``N`` | its name is final, ``_CHECKPOINT_METADATA`` is there |
+| orbax | folder ``N`` | its name is final, ``_CHECKPOINT_METADATA`` is there (unknown without it: older releases) |
 | file, folder | a number in the name | unknown, unless the file's own end tells (zip archives, safetensors) |
+
+A file of weights or state without a byte in it is what a lost node leaves of one that was just written: incomplete.
 """
 
 from __future__ import annotations
@@ -46,6 +48,19 @@ _ENDINGS: Final = (
     ".tar",
     ".model",
 )
+_DIGITS: Final = 15
+"""No step has more: they are a date with a time, or a hash."""
+_VERSION: Final = re.compile(r"-v\d+$")
+"""Lightning's, behind a name that is there already: no step."""
+_BY_NAME: Final = frozenset({"hf", "accelerate", "orbax"})
+"""Layouts whose framework looks for its own kind of name alone, whatever copies lie beside it."""
+_STATE: Final = (".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".npz")
+_BESIDE_WEIGHTS: Final = re.compile(
+    r"(optimizer|scheduler|scaler|sampler|rng_state|random_states_|trainer_state|training_args|dl_state_dict|"
+    r"config|generation_config|tokenizer|special_tokens|added_tokens|vocab|merges|preprocessor|processor|chat_template|"
+    r"README|latest|zero_to_fp32)"
+)
+"""What Hugging Face's writers put beside the weights."""
 _WORDS: Final = re.compile(
     r"(step|iter|iteration|epoch|checkpoint|ckpt|model|save|state|global_step|last|latest)", re.I
 )
@@ -88,16 +103,26 @@ class Found(Struct, frozen=True):
     """The path of the file that names ``taken``; it names nothing that is there where that is None."""
 
     def newest_complete(self) -> Saved | None:
-        """The newest that is known to be complete; where nobody can tell of any, the newest that may be."""
-        numbered = [one for one in self.saved if one.step is not None and not one.temporary]
-        known = [one for one in numbered if one.complete]
-        maybe = [one for one in numbered if one.complete is None]
-        best = known or maybe
-        return max(best, key=_order) if best else None
+        """The newest that is known to be complete; where nobody can tell of any, the newest that may be.
+
+        One that has no number counts where none has: a program that writes ``checkpoint.pt`` over and over.
+        """
+        final = _candidates(self.saved)
+        numbered = [one for one in final if one.step is not None]
+        for some in (numbered, [one for one in final if one.step is None]):
+            known = [one for one in some if one.complete]
+            maybe = [one for one in some if one.complete is None]
+            if known or maybe:
+                return max(known or maybe, key=_order)
+        return None
+
+    def steps(self) -> list[int]:
+        """The numbers that ``at_step`` knows, in order."""
+        return sorted({one.step for one in _candidates(self.saved) if one.step is not None})
 
     def at_step(self, step: int) -> Saved | None:
         """The checkpoint of that step: a complete one before others."""
-        found = [one for one in self.saved if one.step == step and not one.temporary]
+        found = [one for one in _candidates(self.saved) if one.step == step]
         return max(found, key=lambda one: (one.complete is not False, one.complete is True)) if found else None
 
 
@@ -136,16 +161,35 @@ def find_saved(listing: Listing) -> Found:
         path, named = pointer
         above = path.rpartition("/")[0]
         for one in saved:
+            beside_it = one.path.rpartition("/")[0] == above
+            # A number names the folder of that step: Megatron's iter_0000020, verl's global_step_20.
             if one.path in (named, f"{above}/{named}") or (
-                one.layout == "megatron" and named.isdigit() and one.step == int(named)
+                beside_it
+                and one.layout in ("megatron", "folder")
+                and one.step is not None
+                and one.step == _number(named)
             ):
                 taken = one
         beside = {one.layout for one in saved if one.path.rpartition("/")[0] == above}
         if taken is not None or not beside.isdisjoint(_BY_POINTER):
             return Found(saved, taken, path)
-    numbered = [one for one in saved if one.step is not None and not one.temporary and one.layout not in _BY_POINTER]
-    # Frameworks that look into a directory take the highest number of one kind of name.
-    return Found(saved, max(numbered, key=_order) if numbered else None)
+    final = [one for one in _candidates(saved) if one.layout not in _BY_POINTER]
+    # Frameworks that look into a directory take the highest number of one kind of name; one that has no number is
+    # taken for sure where there is no other.
+    numbered = [one for one in final if one.step is not None]
+    if numbered or len(final) == 1:
+        return Found(saved, max(numbered or final, key=_order))
+    return Found(saved)
+
+
+def _candidates(saved: Sequence[Saved]) -> list[Saved]:
+    """What a restart may take: not what a writer left under its temporary name, nor copies that somebody renamed."""
+    ruled = {one.path.rpartition("/")[0] for one in saved if one.layout in _BY_NAME}
+    return [
+        one
+        for one in saved
+        if not one.temporary and not (one.layout in ("file", "folder") and one.path.rpartition("/")[0] in ruled)
+    ]
 
 
 def _order(saved: Saved) -> tuple[bool, int, float]:
@@ -194,12 +238,15 @@ def _walk(here: _Folder, root: _Folder, listing: Listing, depth: int) -> Iterato
 
 
 def _hf(folder: _Folder, name: str, _above: _Folder, _listing: Listing) -> Saved | None:
+    # One that is still empty counts too: it is what get_last_checkpoint takes.
     match = re.fullmatch(r"(tmp-)?checkpoint-(\d+)", name)
-    if match is None or not (folder.files or folder.folders):
+    if match is None or len(match[2]) > _DIGITS:
         return None
     lacks: list[str] = []
     if _empty_or_absent(folder, "trainer_state.json"):
         lacks.append("trainer_state.json")
+    if not _has_weights(folder):
+        lacks.append("the weights")
     lacks += _shards(folder)
     if not _has_optimizer(folder):
         lacks.append("the optimizer's file (save_only_model?)")
@@ -234,14 +281,14 @@ def _deepspeed(folder: _Folder, name: str, above: _Folder, listing: Listing) -> 
 
 def _megatron(folder: _Folder, name: str, above: _Folder, listing: Listing) -> Saved | None:
     match = re.fullmatch(r"iter_(\d+)", name)
-    if match is None:
+    if match is None or len(match[1]) > _DIGITS:
         return None
     step = int(match[1])
     lacks: list[str] = []
     tracker = listing.texts.get(f"{above.path}/latest_checkpointed_iteration.txt".lstrip("/"))
     if tracker is None:
         lacks.append("latest_checkpointed_iteration.txt")
-    elif tracker.isdigit() and int(tracker) < step:
+    elif (tracked := _number(tracker)) is not None and tracked < step:
         lacks.append(f"its number in latest_checkpointed_iteration.txt, which says {tracker}")
     if any(file.endswith(".distcp") for file in folder.files):
         if _empty_or_absent(folder, ".metadata"):
@@ -270,6 +317,8 @@ def _accelerate(folder: _Folder, name: str, _above: _Folder, _listing: Listing) 
     if not states and (match is None or "optimizer.bin" not in folder.files):
         return None
     lacks = _shards(folder)
+    if match is not None and match[1] != "epoch" and not _has_weights(folder):
+        lacks.append("the weights")
     if not states:
         lacks.append("random_states_*.pkl")
     if not _has_optimizer(folder):
@@ -282,21 +331,22 @@ def _accelerate(folder: _Folder, name: str, _above: _Folder, _listing: Listing) 
 
 def _orbax(folder: _Folder, name: str, _above: _Folder, _listing: Listing) -> Saved | None:
     match = re.fullmatch(r"(\d+)(\.orbax-checkpoint-tmp.*)?", name)
-    if match is None or not (folder.files or folder.folders):
+    if match is None or len(match[1]) > _DIGITS or not (folder.files or folder.folders):
         return None
     marked = "_CHECKPOINT_METADATA" in folder.files or "commit_success.txt" in folder.files
-    if match[2] is None and not marked and "_METADATA" not in folder.files and "default" not in folder.folders:
+    marked = marked or "_METADATA" in folder.files
+    if match[2] is None and not marked and "default" not in folder.folders:
         return None
     lacks = [] if match[2] is None else ["its final name"]
-    return _saved(folder, "orbax", int(match[1]), lacks, temporary=match[2] is not None)
+    return _saved(folder, "orbax", int(match[1]), lacks, known=marked, temporary=match[2] is not None)
 
 
 def _plain(folder: _Folder, name: str, _above: _Folder, _listing: Listing) -> Saved | None:
     """A folder with a step in its name and weights in it: who writes it is not known."""
     temporary = _TEMPORARY.search(name) is not None
     step = _last_number(name)
-    if not folder.files and not temporary:
-        return None
+    if not folder.files and not temporary and not (re.fullmatch(r"global_step_\d+", name) and folder.folders):
+        return None  # verl's has a folder for each model
     if step is None or _WORDS.search(name) is None:
         return None
     cut = _cut(folder)
@@ -329,6 +379,7 @@ def _file(name: str, entry: Entry) -> Saved | None:
             break
     if not ended and not temporary:
         return None
+    stem = _VERSION.sub("", stem)
     if _WORDS.search(stem) is None or stem in ("trainer_state", "scheduler", "model_config"):
         return None
     step = _last_number(re.sub(r"\.(tmp|partial).*$", "", stem))
@@ -380,6 +431,12 @@ def _has_optimizer(folder: _Folder) -> bool:
     return False
 
 
+def _has_weights(folder: _Folder) -> bool:
+    """Whether anything lies there that is not known to be beside the weights; who writes them chooses the name."""
+    names = [*folder.files, *(name for name, below in folder.folders.items() if below.files or below.folders)]
+    return any(_BESIDE_WEIGHTS.match(name) is None for name in names)
+
+
 def _shards(folder: _Folder) -> list[str]:
     """Weights that are cut into numbered files: how many of them are missing."""
     for name in folder.files:
@@ -392,16 +449,24 @@ def _shards(folder: _Folder) -> list[str]:
 
 
 def _cut(folder: _Folder) -> list[str]:
-    """Files whose own end is missing."""
-    return [f"the end of {entry.path.rpartition('/')[2]}" for entry in folder.everything() if entry.whole is False][:2]
+    """Files whose own end is missing, and those that nothing was written to."""
+    return [
+        f"{'the end' if entry.size else 'the content'} of {entry.path.rpartition('/')[2]}"
+        for entry in folder.everything()
+        if entry.whole is False or (entry.size == 0 and entry.path.endswith(_STATE))
+    ][:2]
 
 
 def _last_number(text: str) -> int | None:
     named = re.search(r"(?:step|iter|iteration|global_step)[=_-]?(\d+)", text, re.IGNORECASE)
     if named is not None:
-        return int(named[1])
+        return _number(named[1])
     found = _NUMBER.findall(text)
-    return int(found[-1]) if found and len(found[-1]) < 15 else None
+    return _number(found[-1]) if found else None
+
+
+def _number(text: str) -> int | None:
+    return int(text) if text.isdecimal() and len(text) <= _DIGITS else None
 
 
 def _unit(name: str) -> str:

@@ -68,14 +68,15 @@ while stack:
         shown = below + "/" + entry.name if below else entry.name
         try:
             one = entry.stat(follow_symlinks=False)
+            regular = stat.S_ISREG(one.st_mode)
             kind = "l" if entry.is_symlink() else "d" if entry.is_dir(follow_symlinks=False) else "f"
-            checked = whole(entry.path, entry.name, one.st_size) if kind == "f" else ""
+            checked = whole(entry.path, entry.name, one.st_size) if regular else ""
             say(kind, str(one.st_size), "%.2f" % one.st_mtime, checked, shown)
             if kind == "l":
                 say("LINK", shown, os.readlink(entry.path))
             elif kind == "d" and depth < 5 and below != ".set-aside":
                 stack.append((shown, depth + 1))
-            elif kind == "f" and entry.name in ("latest", "latest_checkpointed_iteration.txt"):
+            elif regular and entry.name in ("latest", "latest_checkpointed_iteration.txt"):
                 with open(entry.path, "rb") as file:
                     say("TEXT", shown, file.read(200).decode("utf-8", "replace").strip())
         except OSError as error:
@@ -153,7 +154,8 @@ def command(directory: str) -> list[str]:
 
 def parse(text: str) -> Listing:
     """The answer of the script."""
-    lines = iter(text.splitlines())
+    # Names may hold every other character that ends a line for Python.
+    lines = iter(text.split("\n"))
     state, now = "cut", 0.0
     for line in lines:
         # A login message or a warning of the image may stand before.

@@ -54,8 +54,7 @@ def _set_aside(session: Session, run: Run, step: int) -> tuple[Found, int]:
     seen = look(session.kube, run, directory, image=session.options.image, seconds=session.options.timeout)
     chosen = seen.found.at_step(step)
     if chosen is None:
-        there = [one.step for one in seen.found.saved if one.step is not None and not one.temporary]
-        known = ", ".join(str(one) for one in sorted(set(there))[-10:]) or "none at all"
+        known = ", ".join(map(str, seen.found.steps()[-10:])) or "none at all"
         raise CannotDo(f'there is no checkpoint of step {step} in "{directory.path}": there are {known}')
     if chosen.complete is False:
         raise CannotDo(f"the checkpoint of {named(chosen)} is incomplete: {chosen.why}")
