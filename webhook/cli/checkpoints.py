@@ -10,7 +10,7 @@ from webhook.cli.run_flags import add_flags, run_on, saved_json, write_json
 
 if TYPE_CHECKING:
     from webhook.runs.reader import Look
-    from webhook.runs.run import Directory, Run
+    from webhook.runs.run import Directory
     from webhook.runs.session import Session
 
 
@@ -56,14 +56,14 @@ def _list(session: Session, output: str) -> int:
         )
         return 0
     complain([*(f"note: {note}" for note in seen.notes)])
-    write(_lines(run, directory, seen, first_words(seen, directory)))
+    write(_lines(session, directory, seen, first_words(seen, directory)))
     return 0
 
 
-def _lines(run: Run, directory: Directory, seen: Look, nothing: str | None) -> list[str]:
-    from webhook.runs.words import completeness, duration, size
+def _lines(session: Session, directory: Directory, seen: Look, nothing: str | None) -> list[str]:
+    from webhook.runs.words import completeness, duration, named, size
 
-    lines = [f'{run.name}: "{directory.path}" on {directory.where}, read by {seen.by}']
+    lines = [f'{session.name}: "{directory.path}" on {directory.where}, read by {seen.by}']
     if nothing is not None:
         return [*lines, nothing]
     taken = seen.found.taken
@@ -83,8 +83,12 @@ def _lines(run: Run, directory: Directory, seen: Look, nothing: str | None) -> l
         lines.append("  ".join([*cells, row[5]]).rstrip())
     if taken is not None and taken.complete is False:
         better = seen.found.newest_complete()
-        step = f": ckptguard resume {run.name} --from-step {better.step}" if better and better.step is not None else ""
-        lines.append(f"a restart takes an incomplete one ({taken.why}); the newest complete one is older{step}")
+        if better is None:
+            lines.append(f"a restart takes an incomplete one ({taken.why}), and there is none that is complete")
+        else:
+            step = f": {session.command('resume')} --from-step {better.step}" if better.step is not None else ""
+            may = "is complete" if better.complete else "may be complete"
+            lines.append(f"a restart takes an incomplete one ({taken.why}); {named(better)} {may}{step}")
     if taken is None and seen.found.pointer is not None:
         lines.append(f"file {seen.found.pointer} names none of them, so a restart takes none")
     if seen.listing.denied:

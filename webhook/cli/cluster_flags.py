@@ -32,6 +32,13 @@ def object_name(text: str) -> str:
     return text
 
 
+def image_name(text: str) -> str:
+    """An argument that is an image."""
+    if not text or any(letter.isspace() for letter in text):
+        raise argparse.ArgumentTypeError(f'"{text}" is no image')
+    return text
+
+
 def trainer_release(text: str) -> Release:
     """An argument that is a release of Trainer."""
     try:

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from webhook.cli.cluster_flags import object_name, trainer_release
+from webhook.cli.cluster_flags import image_name, object_name, trainer_release
 from webhook.cli.output import complain, write_text
 from webhook.model.release import NEWEST
 
@@ -33,7 +33,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--class", dest="storage_class", type=object_name, metavar="NAME", help="StorageClass (else of the cluster)"
     )
-    parser.add_argument("--image", help="the image that trains")
+    parser.add_argument("--image", type=image_name, help="the image that trains")
     parser.add_argument(
         "--name", type=_run_name, default="train", help="name of the runtime; the others begin with it (default train)"
     )

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from webhook.cli.cluster_flags import add_kubeconfig, connect, object_name
+from webhook.cli.cluster_flags import add_kubeconfig, connect, image_name, object_name
 from webhook.cli.output import complain, write_text
 
 if TYPE_CHECKING:
@@ -33,12 +33,23 @@ def add_flags(
         metavar="DURATION",
         help=f"how long each wait may take, as 90s, 10m or 1h (default {timeout:.0f}s)",
     )
-    parser.add_argument("--directory", metavar="PATH", help="the checkpoint directory, where the run declares none")
     parser.add_argument(
-        "--helper-image", metavar="IMAGE", help="image of the helper pod that reads the claim (default: the run's own)"
+        "--directory", type=_path, metavar="PATH", help="the checkpoint directory, where the run declares none"
+    )
+    parser.add_argument(
+        "--helper-image",
+        type=image_name,
+        metavar="IMAGE",
+        help="image of the helper pod that reads the claim (default: the run's own)",
     )
     parser.add_argument("--policy", metavar="FILE", help="the policy file of the cluster")
     parser.add_argument("--output", choices=outputs, default="text", help="the format (default text)")
+
+
+def _path(text: str) -> str:
+    if not text.startswith("/"):
+        raise argparse.ArgumentTypeError(f'"{text}" is no absolute path of the container')
+    return text
 
 
 def seconds(text: str) -> float:
@@ -128,6 +139,7 @@ def run_on(arguments: argparse.Namespace, act: Callable[[Session], int]) -> int:
         kube, arguments.namespace or api.namespace, arguments.name, policy, options, progress.say, progress.live
     )
     session.program = "kubectl ckptguard" if Path(sys.argv[0]).name.startswith("kubectl-") else "ckptguard"
+    session.flags = same_flags(arguments, session.namespace)
 
     def stop(*_: object) -> None:
         raise KeyboardInterrupt
@@ -156,6 +168,23 @@ def run_on(arguments: argparse.Namespace, act: Callable[[Session], int]) -> int:
         for one, handler in zip((signal.SIGTERM, signal.SIGINT), before, strict=True):
             signal.signal(one, handler)
     return 2
+
+
+def same_flags(arguments: argparse.Namespace, namespace: str) -> str:
+    """The flags that a command to paste needs to mean the same run, on the same cluster, with the same directory."""
+    from shlex import quote
+
+    # What was said is said again: "default" need not be the context's own namespace.
+    named = arguments.namespace or (namespace if namespace != "default" else None)
+    given = {
+        "-n": named,
+        "--context": arguments.context,
+        "--kubeconfig": arguments.kubeconfig,
+        "--directory": arguments.directory,
+        "--helper-image": arguments.helper_image,
+        "--policy": arguments.policy,
+    }
+    return "".join(f" {flag} {quote(value)}" for flag, value in given.items() if value)
 
 
 def _left(session: Session) -> None:

@@ -81,7 +81,10 @@ def _wait_new_pod(session: Session, run: Run, old: set[str]) -> tuple[Raw, str]:
             if is_running(pod, container) or _has_run(pod, container):
                 return pod, container
         if now.over is not None:
-            raise CannotDo(f'run "{run.name}" {now.state()} before a pod of it ran: kubectl describe jobset {run.name}')
+            raise CannotDo(
+                f'run "{run.name}" {now.state()} before a pod of it ran: '
+                f"kubectl describe jobset {run.name} -n {run.namespace}"
+            )
         why = _pending(session, now, fresh)
         if wait.over():
             raise CannotDo(

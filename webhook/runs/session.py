@@ -52,6 +52,8 @@ class Session:
         self.state = f'run "{name}" was not changed'
         self.program = "ckptguard"
         """How the command line is called, for commands to paste."""
+        self.flags = "" if namespace == "default" else f" -n {namespace}"
+        """What such a command needs to find the same run of the same cluster, and its directory."""
 
     def find(self) -> Run:
         """The run. Raises CannotDo."""
@@ -84,8 +86,7 @@ class Session:
 
     def command(self, verb: str) -> str:
         """A command to paste."""
-        scope = f" -n {self.namespace}" if self.namespace != "default" else ""
-        return f"{self.program} {verb} {self.name}{scope}"
+        return f"{self.program} {verb} {self.name}{self.flags}"
 
 
 def any_directory(session: Session, run: Run) -> Directory | None:
