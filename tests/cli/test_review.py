@@ -450,3 +450,12 @@ def test_what_filling_in_says_stands_among_the_rules_in_their_order(run: Run, tm
         "no-restart-budget",
         "undeclared-checkpoint",
     ]
+
+
+@pytest.mark.parametrize("output", ["text", "json", "junit", "sarif"])
+def test_what_is_passed_over_is_said_beside_every_format(run: Run, tmp_path: Path, output: str) -> None:
+    service = "apiVersion: v1\nkind: Service\nmetadata: {name: x}\n"
+    file = write(tmp_path, "job.yaml", f"{GOOD}---\n{service}")
+    code, out, err = run("review", file, "--output", output)
+    assert (code, err) == (0, f"note: {file}: not read here: Service\n")
+    assert "not read here" not in out

@@ -144,17 +144,41 @@ def test_what_is_damaged_is_known_by_kind() -> None:
     assert load("a: [").damaged == set()
 
 
-def test_other_kinds_are_left_aside_in_silence_beside_ours() -> None:
+def test_other_kinds_are_left_aside_with_a_notice_beside_ours() -> None:
     other = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: x}\nspec: 5\n"
     loaded = load(other + "---\n" + CLAIM.format(name="a") + "---\nno: kind\n")
     assert labels(loaded) == ["PersistentVolumeClaim/a"]
-    assert (loaded.errors, loaded.notices) == ([], [])
+    assert loaded.errors == []
+    assert [notice.message for notice in loaded.notices] == ["not read here: Deployment, an object without kind"]
     assert load(other).notices[0].message == "nothing in it is read here: Deployment"
     assert load("").notices[0].message == "the file is empty"
     assert load("# only a comment\n---\n").notices[0].message == "the file is empty"
     newer = load("apiVersion: trainer.kubeflow.org/v2\nkind: TrainJob\nmetadata: {name: a}\n")
     assert "is not read" in newer.notices[0].message
     assert newer.errors == []
+
+
+def test_a_misspelt_kind_of_ours_is_named_with_the_nearest() -> None:
+    misspelt = "apiVersion: trainer.kubeflow.org/v1alpha1\nkind: {kind}\nmetadata: {{name: a}}\n---\n" + CLAIM.format(
+        name="a"
+    )
+    for kind, meant in (("trainjob", "TrainJob"), ("ClusterTrainRuntime", "ClusterTrainingRuntime")):
+        loaded = load(misspelt.format(kind=kind))
+        words = f'"{kind}" is no kind of trainer.kubeflow.org/v1alpha1 and is not read, the nearest is "{meant}"'
+        assert [notice.message for notice in loaded.notices] == [words]
+        assert (labels(loaded), loaded.errors) == (["PersistentVolumeClaim/a"], [])
+
+
+def test_what_stands_beside_ours_is_named_once_for_all_files(tmp_path: Path) -> None:
+    files = []
+    for name in ("a", "b", "c"):
+        files.append(tmp_path / f"{name}.yaml")
+        files[-1].write_text(CLAIM.format(name=name) + "---\napiVersion: v1\nkind: Service\nmetadata: {name: x}\n")
+    loaded = load_files([str(file) for file in files])
+    words = "not read here: Service, nor in 2 more of the files"
+    assert [(notice.file, notice.message) for notice in loaded.notices] == [(str(files[0]), words)]
+    # What a folder holds beside is not what somebody named.
+    assert load_files([str(tmp_path)]).notices == []
 
 
 def test_an_object_may_stand_once() -> None:

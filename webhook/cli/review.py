@@ -138,6 +138,13 @@ def _joined(judged: tuple[Judged, ...], filling: tuple[Judged, ...]) -> tuple[Ju
 
 
 def _print(review: Review, output: str) -> None:
+    if review.notices or output == "text":
+        from webhook.reports.text import fault_line, notice_line, render
+
+        colour = coloured(sys.stderr)
+        # The formats for programs have the faults themselves; what was passed over has no place in them.
+        faults = [fault_line(fault, colour) for fault in review.faults] if output == "text" else ()
+        complain([*(notice_line(notice, colour) for notice in review.notices), *faults])
     if output == "json":
         from webhook.reports.json import render as as_json
 
@@ -150,15 +157,5 @@ def _print(review: Review, output: str) -> None:
         from webhook.reports.sarif import render as as_sarif
 
         write_text(as_sarif(review))
-    else:
-        from webhook.reports.text import fault_line, notice_line, render
-
-        colour = coloured(sys.stderr)
-        complain(
-            [
-                *(notice_line(notice, colour) for notice in review.notices),
-                *(fault_line(fault, colour) for fault in review.faults),
-            ]
-        )
-        if review.results:
-            write(render(review, coloured(sys.stdout)))
+    elif review.results:
+        write(render(review, coloured(sys.stdout)))

@@ -38,6 +38,7 @@ _API_VERSIONS: Final[dict[str, tuple[str, ...]]] = {
     "ConfigMap": ("v1",),
 }
 STATE_KINDS: Final = tuple(_API_VERSIONS)
+_OUR_GROUP: Final = API_VERSION.partition("/")[0] + "/"
 _CLUSTER_SCOPED: Final = ("ClusterTrainingRuntime", "PersistentVolume", "StorageClass", "Namespace")
 _WORDS: Final = tuple((kind, kind.encode()) for kind in STATE_KINDS)
 _WITHIN: Final = ((b"PersistentVolume", b"PersistentVolumeClaim"), (b"TrainingRuntime", b"ClusterTrainingRuntime"))
@@ -126,6 +127,8 @@ class Loaded:
         self.errors: list[FileError] = []
         self.notices: list[Notice] = []
         self.damaged: set[str] = set()
+        self.aside: dict[str, list[str]] = {}
+        """Names of what stood beside objects that are read -> the files in which it stood."""
 
     def of_kind(self, *kinds: str) -> list[Document]:
         """The documents of these kinds, in the order in which they were read."""
@@ -161,14 +164,23 @@ def load_files(paths: Iterable[str], stdin: BinaryIO | None = None, seen: set[st
                 loaded.notices.append(Notice(path, "no object that is read here stands in the files of this folder"))
         else:
             _read_file(path, loaded, seen, True)
+    _tell_aside(loaded)
     _refuse_duplicates(loaded)
     return loaded
+
+
+def _tell_aside(loaded: Loaded) -> None:
+    """One notice for all files beside whose objects the same was left aside."""
+    for names, files in loaded.aside.items():
+        also = f", nor in {len(files) - 1} more of the files" if len(files) > 1 else ""
+        loaded.notices.append(Notice(files[0], f"not read here: {names}{also}"))
 
 
 def load_text(text: bytes, file: str) -> Loaded:
     """The same for a text that was read already; ``file`` is what errors call it."""
     loaded = Loaded()
     _read_text(file, text, loaded, True)
+    _tell_aside(loaded)
     _refuse_duplicates(loaded)
     return loaded
 
@@ -248,7 +260,7 @@ def _read_text(file: str, data: bytes, loaded: Loaded, named: bool) -> None:
         return
     if not named and not _kinds_in(data):
         return
-    others: dict[str, None] = {}
+    others: dict[str, bool] = {}
     empty = True
     for piece in split(data):
         index = 0
@@ -268,7 +280,11 @@ def _read_text(file: str, data: bytes, loaded: Loaded, named: bool) -> None:
                 loaded.errors.append(FileError(file, error.line, error.field, error.message + hint))
                 loaded.damaged.update(kinds)
             continue
-    if not named or len(loaded.documents) > documents or len(loaded.errors) > errors:
+    if not named:
+        return
+    if len(loaded.documents) > documents or len(loaded.errors) > errors:
+        if names := ", ".join(name for name, told in others.items() if not told):
+            loaded.aside.setdefault(names, []).append(file)
         return
     if empty:
         loaded.notices.append(Notice(file, "the file is empty"))
@@ -286,15 +302,18 @@ def _kinds_in(data: bytes) -> list[str]:
     return found
 
 
-def _take(file: str, piece: Piece, index: int, line: int, value: Any, loaded: Loaded, others: dict[str, None]) -> None:
-    """A document: a list is taken apart, what is not ours is left aside."""
+def _take(file: str, piece: Piece, index: int, line: int, value: Any, loaded: Loaded, others: dict[str, bool]) -> None:
+    """A document: a list is taken apart, what is not ours is left aside.
+
+    ``others`` gets the names of what is left aside, and whether a notice of its own says so.
+    """
     if not isinstance(value, dict):
         what = "a list" if isinstance(value, list) else "plain text" if isinstance(value, str) else "a single value"
         loaded.errors.append(FileError(file, line, None, f"this is {what}, not a Kubernetes object"))
         return
     kind = value.get("kind")
     if not isinstance(kind, str) or not kind:
-        others["an object without kind"] = None
+        others["an object without kind"] = False
         return
     items = value.get("items")
     if kind.endswith("List") and "items" in value:
@@ -327,16 +346,23 @@ def _take_object(
     item: int | None,
     obj: dict[str, Any],
     loaded: Loaded,
-    others: dict[str, None],
+    others: dict[str, bool],
 ) -> None:
     kind = obj.get("kind")
     versions = _API_VERSIONS.get(kind) if isinstance(kind, str) else None
     version = obj.get("apiVersion")
     if versions is None or not isinstance(kind, str):
-        others[kind if isinstance(kind, str) and kind else "an object without kind"] = None
+        misspelt = isinstance(kind, str) and isinstance(version, str) and version.startswith(_OUR_GROUP)
+        others[kind if isinstance(kind, str) and kind else "an object without kind"] = misspelt
+        if misspelt:
+            from webhook.model.nearest import nearest
+
+            meant = nearest(str(kind), KINDS)[0]
+            notice = f'"{kind}" is no kind of {API_VERSION} and is not read, the nearest is "{meant}"'
+            loaded.notices.append(Notice(file, notice))
         return
     if version not in versions:
-        others[f"{kind} of apiVersion {version}"] = None
+        others[f"{kind} of apiVersion {version}"] = kind in KINDS
         if kind in KINDS:
             words = f'{kind} of apiVersion "{version}" is not read: "{versions[0]}" is' if version else None
             if words is None:
