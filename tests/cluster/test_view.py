@@ -218,6 +218,22 @@ def test_volumes_are_read_whole() -> None:
     assert volume({"claimRef": {"namespace": "n", "name": "c"}}).claim_ref == ("n", "c")
 
 
+@pytest.mark.parametrize(
+    ("written", "options"),
+    [
+        (["hard", "ro"], ("hard", "ro")),
+        (["hard,ro"], ("hard", "ro")),
+        (["nfsvers=4.1, ro,"], ("nfsvers=4.1", "ro")),
+        (["errors=remount-ro"], ("errors=remount-ro",)),
+        ([], ()),
+        (None, ()),
+    ],
+)
+def test_one_item_may_hold_several_mount_options(written: list[str] | None, options: tuple[str, ...]) -> None:
+    assert parse_volume({"metadata": {"name": "v"}, "spec": {"mountOptions": written}}).mount_options == options
+    assert parse_storage_class({"metadata": {"name": "c"}, "mountOptions": written}).mount_options == options
+
+
 def test_classes_name_the_zones_that_they_allow() -> None:
     found = parse_storage_class(
         {

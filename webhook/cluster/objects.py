@@ -83,7 +83,7 @@ def parse_volume(raw: Mapping[str, Any]) -> PersistentVolume:
         source,
         _text(settings, "driver") if source in ("csi", "flexVolume") else "",
         settings.get("readOnly") is True,
-        _texts(spec, "mountOptions"),
+        _options(spec),
         terms,
         _zones(terms, labels),
         labels,
@@ -114,7 +114,7 @@ def parse_storage_class(raw: Mapping[str, Any]) -> StorageClass:
         _text(raw, "provisioner"),
         "true" in (annotations.get(DEFAULT_CLASS), annotations.get(_BETA_DEFAULT_CLASS)),
         _text(raw, "volumeBindingMode") or "Immediate",
-        _texts(raw, "mountOptions"),
+        _options(raw),
         _strings(raw, "parameters"),
         frozenset(zones),
     )
@@ -184,6 +184,14 @@ def _map(raw: Mapping[str, Any], key: str) -> Mapping[str, Any]:
 def _text(raw: Mapping[str, Any], key: str) -> str:
     value = raw.get(key)
     return value if isinstance(value, str) else ""
+
+
+def _options(raw: Mapping[str, Any]) -> tuple[str, ...]:
+    """Mount options one by one: the kubelet joins the items with commas, so one item may hold several."""
+    options = _texts(raw, "mountOptions")
+    if not any("," in option for option in options):
+        return options
+    return tuple([part for option in options for word in option.split(",") if (part := word.strip())])
 
 
 def _texts(raw: Mapping[str, Any], key: str) -> tuple[str, ...]:
