@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import ipaddress
 import os
+import re
 import signal
 import socket
 import sys
@@ -21,6 +23,8 @@ from certs.loop import Clock, Leadership, Status, run, run_once
 from certs.rotation import Rotation, Settings
 
 _OWN_NAMESPACE: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+_LONGEST: Final = 36_525 * 86_400
+_NAME: Final = re.compile(r"(\*\.)?[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
@@ -57,6 +61,8 @@ def read_settings(arguments: argparse.Namespace) -> Settings:
         secret=arguments.secret,
         authority_secret=arguments.ca_secret,
     )
+    for name in settings.names:
+        _check_name(name)
     if settings.secret == settings.authority_secret:
         raise ValueError("--secret and --ca-secret are the same: pods would get the authority's key")
     if arguments.action == "check":
@@ -70,12 +76,24 @@ def read_settings(arguments: argparse.Namespace) -> Settings:
     return settings._replace(leaf_life=life, authority_life=authority_life, settle=settle.total_seconds())
 
 
+def _check_name(name: str) -> None:
+    """Raises ValueError for what no certificate can be for: it would be found out at every turn."""
+    if _NAME.fullmatch(name) is None or len(name) > 253:
+        try:
+            ipaddress.ip_address(name)
+        except ValueError:
+            raise ValueError(f'"{name}" is neither a DNS name nor an address') from None
+
+
 def parse_time(text: str) -> datetime.timedelta:
     """``90d``, ``36h``, ``15m``, ``20s``. Raises ValueError."""
     number, unit = text[:-1], text[-1:]
     if unit not in _UNITS or not (number.isascii() and number.replace(".", "", 1).isdigit()):
         raise ValueError(f'"{text}" is no time: write 90d, 36h, 15m or 20s')
-    return datetime.timedelta(seconds=float(number) * _UNITS[unit])
+    seconds = float(number) * _UNITS[unit]
+    if seconds > _LONGEST:
+        raise ValueError(f'"{text}" is longer than 100 years, which no certificate is')
+    return datetime.timedelta(seconds=seconds)
 
 
 def tell(line: str) -> None:
@@ -100,7 +118,10 @@ def _run(rotation: Rotation, cluster: Cluster, settings: Settings, arguments: ar
         raise ValueError("--interval is from 0.1s to 20s: the Lease is held for 30 s")
     status = Status()
     if arguments.listen:
-        serve_health(arguments.listen, status, rotation, clock, interval)
+        try:
+            serve_health(arguments.listen, status, rotation, clock, interval)
+        except OSError as error:
+            raise ValueError(f"--listen {arguments.listen}: {error.strerror or error}") from None
     me = f"{os.environ.get('POD_NAME') or socket.gethostname()}_{os.getpid()}"
     leadership = Leadership(cluster, settings._replace(lease=arguments.lease), me, clock)
     tell(f"keeping the certificates for {', '.join(settings.names)}")

@@ -14,10 +14,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from cryptography import x509
-from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 from cryptography.x509.oid import NameOID
 
+from certs.certificate import read_certificate
 from certs.issue import ORGANIZATION
 
 Raw = dict[str, Any]
@@ -29,14 +29,8 @@ _END: Final = b"-----END CERTIFICATE-----"
 
 def split(pem: bytes) -> tuple[bytes, ...]:
     """The certificates of a PEM text, one each; what cannot be read is left out."""
-    found = []
-    for part in pem.split(_END)[:-1]:
-        try:
-            certificate = x509.load_pem_x509_certificate(part + _END)
-        except (ValueError, UnsupportedAlgorithm):
-            continue
-        found.append(certificate.public_bytes(serialization.Encoding.PEM))
-    return tuple(found)
+    read = (read_certificate(part + _END) for part in pem.split(_END)[:-1])
+    return tuple(one.public_bytes(serialization.Encoding.PEM) for one in read if one is not None)
 
 
 def trusted(current: bytes, earlier: Iterable[bytes], now: datetime.datetime) -> tuple[bytes, ...]:
@@ -57,7 +51,7 @@ def is_authority(certificate: x509.Certificate) -> bool:
     """Whether it may sign others."""
     try:
         return certificate.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
-    except (ValueError, x509.ExtensionNotFound, x509.DuplicateExtension):
+    except x509.ExtensionNotFound:
         return False
 
 

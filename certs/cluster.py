@@ -103,6 +103,7 @@ def _configuration(kubeconfig: Path | None) -> Any:
     import os
 
     from kubernetes import client, config
+    from yaml import YAMLError
 
     made = client.Configuration()
     made.retries = 0  # the rotation has its own patience, and says what is wrong meanwhile
@@ -112,8 +113,8 @@ def _configuration(kubeconfig: Path | None) -> Any:
         else:
             chosen = str(kubeconfig) if kubeconfig is not None else None
             config.load_kube_config(config_file=chosen, client_configuration=made, persist_config=False)  # type: ignore[no-untyped-call]
-    except (config.ConfigException, OSError, ValueError, TypeError, KeyError) as error:
-        raise NoCluster(f"the cluster's configuration cannot be used: {error}") from None
+    except (config.ConfigException, OSError, ValueError, TypeError, KeyError, AttributeError, YAMLError) as error:
+        raise NoCluster(f"the cluster's configuration cannot be used: {' '.join(str(error).split())}") from None
     return made
 
 

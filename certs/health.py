@@ -17,7 +17,7 @@ _PATIENCE: Final = 120.0
 def serve_health(listen: str, status: Status, rotation: Rotation, clock: Clock, interval: float) -> ThreadingHTTPServer:
     """Serve on ``ADDR:PORT`` until the process ends. Raises ValueError for another form, OSError for a taken port."""
     host, _, port = listen.rpartition(":")
-    if not port.isdigit():
+    if not (port.isascii() and port.isdigit()) or int(port) > 65_535:
         raise ValueError(f'"{listen}" is not ADDR:PORT')
     started = clock.monotonic()
 

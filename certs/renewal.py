@@ -15,6 +15,7 @@ from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from certs.certificate import UNREADABLE, read_certificate
 from certs.issue import Pair
 
 _Kind = TypeVar("_Kind", bound=x509.ExtensionType)
@@ -71,10 +72,8 @@ def leaf_fault(
 
 def expires(cert: bytes) -> datetime.datetime | None:
     """The end of the first certificate's life; None where it cannot be read."""
-    try:
-        return x509.load_pem_x509_certificate(cert).not_valid_after_utc
-    except ValueError:
-        return None
+    certificate = read_certificate(cert)
+    return certificate.not_valid_after_utc if certificate is not None else None
 
 
 def _read(pair: Pair | None) -> x509.Certificate | Fault:
@@ -85,12 +84,14 @@ def _read(pair: Pair | None) -> x509.Certificate | Fault:
         return Fault("the certificate is empty", "broken")
     if not pair.key.strip():
         return Fault("the key is empty", "broken")
+    unreadable = Fault("the certificate cannot be read: truncated, or no PEM", "broken")
+    certificate = read_certificate(pair.cert)
+    if certificate is None:
+        return unreadable
     try:
-        certificate = x509.load_pem_x509_certificate(pair.cert)
         public = certificate.public_key()
-        certificate.extensions  # noqa: B018 - parsed when asked for
-    except (ValueError, UnsupportedAlgorithm, x509.DuplicateExtension):
-        return Fault("the certificate cannot be read: truncated, or no PEM", "broken")
+    except UNREADABLE:
+        return unreadable
     try:
         key = serialization.load_pem_private_key(pair.key, None)
     except TypeError:
@@ -121,9 +122,12 @@ def _time_fault(certificate: x509.Certificate, now: datetime.datetime) -> Fault 
 
 
 def _signed_by(certificate: x509.Certificate, authority: bytes) -> bool:
+    signer = read_certificate(authority)
+    if signer is None:
+        return False
     try:
-        certificate.verify_directly_issued_by(x509.load_pem_x509_certificate(authority))
-    except (ValueError, TypeError, InvalidSignature, UnsupportedAlgorithm):
+        certificate.verify_directly_issued_by(signer)
+    except (*UNREADABLE, InvalidSignature):
         return False
     return True
 

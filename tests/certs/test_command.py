@@ -49,6 +49,12 @@ def test_flags() -> None:
         (["--life=5s"], "--life is at least 10s"),
         (["--life=90d", "--ca-life=30d"], "--ca-life at least --life"),
         (["--life=30s", "--settle=20s"], "--settle is longer than a third"),
+        (["--life=99999999999999999999d"], "longer than 100 years"),
+        (["--ca-life=9999999d"], "longer than 100 years"),
+        (["--name="], "neither a DNS name nor an address"),
+        (["--name=a..b"], "neither a DNS name nor an address"),
+        (["--name=Bücher.example"], "neither a DNS name nor an address"),
+        (["--namespace=a/b"], "neither a DNS name nor an address"),
         (["--secret=a", "--ca-secret=a"], "pods would get the authority's key"),
     ],
 )
@@ -69,7 +75,23 @@ def ckptguard(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_no_cluster_is_two(tmp_path: Path) -> None:
+@pytest.mark.parametrize("listen", [":http", ":99999", "192.0.2.1:8080"])
+def test_where_nobody_can_listen(tmp_path: Path, listen: str) -> None:
+    config = tmp_path / "config"
+    config.write_text(
+        "current-context: x\ncontexts: [{name: x, context: {cluster: x, user: x}}]\nusers: [{name: x, user: {}}]\n"
+        "clusters: [{name: x, cluster: {server: 'http://127.0.0.1:1'}}]\n"
+    )
+    ended = ckptguard("run", "--kubeconfig", str(config), "--listen", listen)
+    assert (ended.returncode, len(ended.stderr.splitlines())) == (2, 1)
+    assert "a fault of ckptguard itself" not in ended.stderr
+    assert listen in ended.stderr
+
+
+@pytest.mark.parametrize("text", [None, "a: [", "only a text", "contexts: [1]\ncurrent-context: x\nclusters: 5"])
+def test_no_cluster_is_two(tmp_path: Path, text: str | None) -> None:
+    if text is not None:
+        (tmp_path / "none").write_text(text)
     ended = ckptguard("check", "--kubeconfig", str(tmp_path / "none"))
     assert (ended.returncode, ended.stdout) == (2, "")
     assert "error: the cluster's configuration cannot be used" in ended.stderr

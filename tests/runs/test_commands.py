@@ -62,6 +62,29 @@ def kubeconfig(api: FakeApi, tmp_path: Path) -> Iterator[Path]:
     server.server_close()
 
 
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (None, "there is no kubeconfig at "),
+        ("a: [", "the cluster's configuration cannot be used: while parsing"),
+        ("a: {b: c: d}", "the cluster's configuration cannot be used: while parsing"),
+        ("only a text", "the cluster's configuration cannot be used: "),
+        ("", "the cluster's configuration cannot be used: "),
+        ("contexts: [1]\ncurrent-context: x\nclusters: 5", "the cluster's configuration cannot be used: "),
+    ],
+)
+@pytest.mark.parametrize("command", [["stop", "run"], ["init"], ["runtimes"]])
+def test_a_kubeconfig_that_is_none(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], command: list[str], text: str | None, says: str
+) -> None:
+    file = tmp_path / "config"
+    if text is not None:
+        file.write_text(text)
+    assert main([*command, "--kubeconfig", str(file)]) == 2
+    first, *_ = capsys.readouterr().err.splitlines()
+    assert first.startswith(f"error: {says}")
+
+
 @pytest.mark.parametrize("command", ["install-check", "runtimes", "uninstall"])
 def test_without_a_cluster_there_is_one_line_and_two(
     command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

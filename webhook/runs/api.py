@@ -229,11 +229,15 @@ def _outcome(status: str, output: str, errors: str) -> tuple[int | None, str, st
 
 def _configuration(kubeconfig: Path | None, context: str | None) -> tuple[Any, str]:
     from kubernetes import client, config
+    from yaml import YAMLError
 
     made = client.Configuration()
     made.retries = 0
+    own = kubeconfig is None and context is None and inside() and not os.environ.get("KUBECONFIG")
+    if not own:
+        _there(str(kubeconfig) if kubeconfig is not None else os.environ.get("KUBECONFIG") or None)
     try:
-        if kubeconfig is None and context is None and inside() and not os.environ.get("KUBECONFIG"):
+        if own:
             config.load_incluster_config(client_configuration=made)  # type: ignore[no-untyped-call]
             return made, _own_namespace()
         chosen = str(kubeconfig) if kubeconfig is not None else None
@@ -245,9 +249,16 @@ def _configuration(kubeconfig: Path | None, context: str | None) -> tuple[Any, s
             if one.get("name") == context:
                 active = one
         namespace = str(((active or {}).get("context") or {}).get("namespace") or "default")
-    except (config.ConfigException, OSError, ValueError, TypeError, KeyError) as error:
-        raise NoCluster(f"the cluster's configuration cannot be used: {error}") from None
+    except (config.ConfigException, OSError, ValueError, TypeError, KeyError, AttributeError, YAMLError) as error:
+        raise NoCluster(f"the cluster's configuration cannot be used: {' '.join(str(error).split())}") from None
     return made, namespace
+
+
+def _there(chosen: str | None) -> None:
+    """Raises NoCluster where none of the kubeconfig's files exists; the client calls that an invalid file."""
+    names = chosen or "~/.kube/config"
+    if not any(Path(part).expanduser().exists() for part in names.split(os.pathsep) if part):
+        raise NoCluster(f"there is no kubeconfig at {names}")
 
 
 def _own_namespace() -> str:
