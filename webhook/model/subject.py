@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from webhook.model.cluster import ClusterView, Gap, Runtime
 from webhook.model.names import PATH
-from webhook.model.pod import Checkpoint, EffectiveSet
+from webhook.model.pod import EMPTY, Checkpoint, EffectiveSet
 from webhook.model.policy import Policy
 from webhook.model.release import Release
 from webhook.model.request import Request
@@ -54,6 +54,14 @@ class Subject(Struct, frozen=True):
     def spec(self) -> Mapping[str, Any]:
         """``spec`` of the object under judgement."""
         return self.request.object.get("spec") or {}
+
+    @property
+    def finished(self) -> bool:
+        """Whether the TrainJob under judgement is over: condition ``Complete`` or ``Failed`` is true."""
+        return any(
+            condition.get("type") in ("Complete", "Failed") and condition.get("status") == "True"
+            for condition in (self.request.object.get("status") or EMPTY).get("conditions") or ()
+        )
 
     def declared_path(self) -> str | None:
         """The path that a TrainJob, or else its namespace, declares by annotation."""

@@ -15,7 +15,8 @@ Good:
     - name: CKPT_DIR
       value: /mnt/ckpt/$(TRAINJOB_NAME)
 Reads: claim, subPath and directory of this run and of the unfinished TrainJobs of the namespace.
-Silent when: no other run is known to write there, or the directory is known to a running pod alone.
+Silent when: no other run is known to write there, or the directory is known to a running pod alone; this run is
+    finished itself.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ def check(subject: Subject) -> Iterator[Finding]:
         if claim is None or (path := path_on_claim(checkpoint)) is None or (claim, path) in told:
             continue
         named, count = _others(subject, claim, path)
-        if count:
+        if count and not subject.finished:
             told.add((claim, path))
             more = f" and {count - len(named)} more" if count > len(named) else ""
             plural = "s" if count == 1 else ""

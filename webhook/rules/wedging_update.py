@@ -54,7 +54,7 @@ def _trainjob(subject: Subject) -> Iterator[Finding]:
     if before is None or before.effective is None or subject.effective is None or subject.effective.elsewhere:
         return
     was, now = bool(before.spec.get("suspend")), bool(subject.spec.get("suspend"))
-    if _finished(subject.request.object):
+    if subject.finished:
         return
     active = not was and not now
     # Of a run that is active the CRD lets nothing else through from 2.2 on.
@@ -83,13 +83,6 @@ def _trainjob(subject: Subject) -> Iterator[Finding]:
         why="Trainer lets it through and JobSet refuses it, so the run goes on unchanged and can no longer be suspended"
         if active
         else None,
-    )
-
-
-def _finished(trainjob: Raw) -> bool:
-    return any(
-        condition.get("type") in ("Complete", "Failed") and condition.get("status") == "True"
-        for condition in (trainjob.get("status") or EMPTY).get("conditions") or ()
     )
 
 
