@@ -172,6 +172,14 @@ def test_malformed_is_allowed_and_named() -> None:
 def test_update_without_old_object_is_malformed() -> None:
     decision = review_object(Request("UPDATE", "TrainJob", "team-a", "run", JOB), view(GOOD), Policy())
     assert [(f.rule, f.at.field) for f in decision.findings] == [("malformed-object", "oldObject")]
+    assert decision.findings[0].fix == "write TrainJob as the CRD has it: kubectl explain trainjob"
+
+
+def test_a_fault_of_the_old_object_is_named_as_its() -> None:
+    request = Request("UPDATE", "TrainJob", "team-a", "run", JOB, {**JOB, "spec": {"runtimeRef": "torch"}})
+    for answer in (review_object(request, view(GOOD), Policy()), default_object(request, view(GOOD), Policy())):
+        assert [(f.rule, f.at.field) for f in answer.findings] == [("malformed-object", "oldObject.spec.runtimeRef")]
+        assert "kubectl explain trainjob.spec.runtimeRef" in answer.findings[0].fix
 
 
 def test_deleting_object_is_allowed() -> None:

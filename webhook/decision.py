@@ -47,6 +47,7 @@ _CHECKS: Final = tuple((order, rule, rule.check) for order, rule in enumerate(RU
 _RUNTIME_CHECKS: Final = tuple(entry for entry in _CHECKS if entry[1].on_runtime is not None)
 _ABOUT_PROGRAMS: Final = frozenset(rule.id for rule in RULES if rule.reads_program)
 _ON_RUNTIME_PROGRAMS: Final = frozenset(entry[1].id for entry in _RUNTIME_CHECKS if entry[1].reads_program)
+_OLD: Final = "oldObject"
 _STRAYS: Final = "directory-not-used"
 _NONE: Final[frozenset[str]] = frozenset()
 _SETTING: Final = {"deny": Severity.DENY, "warn": Severity.WARN, "audit": Severity.AUDIT}
@@ -449,27 +450,31 @@ def _release(request: Request, cluster: ClusterView, release: Release | None) ->
 
 
 def _malformed(request: Request) -> Judged | None:
+    within = ""
     try:
         check_shape(request.kind, request.object)
         if request.operation == "UPDATE":
+            within = _OLD
             if request.old is None:
-                raise MalformedObject("oldObject", "is null in an UPDATE")
+                raise MalformedObject("", "is null in an UPDATE")
             check_shape(request.kind, request.old)
     except MalformedObject as fault:
+        field = f"{within}.{fault.field}".strip(".")
         return Judged(
             "malformed-object",
             Severity.WARN,
-            Origin(f"{request.kind}/{request.name}", fault.field, fault.field),
+            Origin(f"{request.kind}/{request.name}", field, field),
             fault.problem,
             "the object cannot be read, so nothing was checked and nothing was filled in",
-            f"write {fault.field} as the CRD has it: kubectl explain {_explain(request.kind, fault.field)}",
+            f"write {fault.field or request.kind} as the CRD has it: "
+            f"kubectl explain {_explain(request.kind, fault.field)}",
         )
     return None
 
 
 def _explain(kind: str, field: str) -> str:
     plain = "".join(part.split("[")[0] + "." for part in field.split(".") if part)
-    return f"{kind.lower()}.{plain.rstrip('.')}"
+    return f"{kind.lower()}.{plain}".rstrip(".")
 
 
 def _broken(request: Request, what: str, error: Exception) -> Judged:
