@@ -53,6 +53,9 @@ def test_every_field_has_its_place(release: Release) -> None:
         ("python a.py && python b.py", ["bash", "-c", "python a.py && python b.py"]),
         ('python a.py "x y"', ["bash", "-c", 'python a.py "x y"']),
         (["python", "a b.py"], ["python", "a b.py"]),
+        ("exec python train.py", ["bash", "-c", "exec python train.py"]),
+        ("source /opt/env.sh", ["bash", "-c", "source /opt/env.sh"]),
+        (" python\ttrain.py ", ["python", "train.py"]),
     ],
 )
 def test_a_command(command: Any, words: list[str]) -> None:
@@ -70,6 +73,12 @@ def test_a_command(command: Any, words: list[str]) -> None:
         (changed(storage={"checkpoint": {"path": "/a", "keep": 3}}), "storage.checkpoint.keep"),
         (changed(storage={"checkpoint": "/a"}), "storage.checkpoint"),
         (changed(storage={"checkpoint": {"path": "a"}}), "storage.checkpoint.path"),
+        (changed(storage={"checkpoint": {"path": "/a/../etc"}}), "storage.checkpoint.path"),
+        (changed(storage={"checkpoint": {"path": "/a//b"}}), "storage.checkpoint.path"),
+        (changed(storage={"checkpoint": {"path": "/a:b"}}), "storage.checkpoint.path"),
+        (changed(storage={"checkpoint": {"path": "/a/$(X)"}}), "storage.checkpoint.path"),
+        (changed(storage={"checkpoint": {"path": "/proc/a"}}), "storage.checkpoint.path"),
+        (changed(job={"name": "a" * 51}), "job.name"),
         (changed(resources={"gpuNum": 0}), "resources.gpuNum"),
         (changed(resources={"gpuNum": "8"}), "resources.gpuNum"),
         (changed(resources={"gpuNum": True}), "resources.gpuNum"),

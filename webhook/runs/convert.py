@@ -11,6 +11,7 @@ from msgspec import Struct
 from webhook.effective.buildable.syntax import is_dns_subdomain
 from webhook.model.names import API_VERSION, LAYOUT, PATH, RUNTIME_KINDS
 from webhook.model.release import Release
+from webhook.storage.placing import is_mount_path
 
 Raw = dict[str, Any]
 
@@ -27,8 +28,13 @@ _FIELDS: Final[Mapping[str, Any]] = {
     "storage": {"checkpoint": {"path": None}},
 }
 _NAME: Final = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
+_LONGEST: Final = 50
+"""Leaves room for what JobSet and the Job put behind it, within 63."""
+_NAME_RULE: Final = f"a-z, 0-9 and -, a letter first, at most {_LONGEST} characters"
 _LABEL: Final = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 _SHELL: Final = frozenset("|&;<>()$`\\\"'*?[]#~=%!{}\n")
+_BUILT_IN: Final = frozenset((".", "cd", "eval", "exec", "export", "set", "source", "time", "trap", "ulimit", "umask"))
+"""First words that name no program: the shell alone knows them."""
 
 
 class Fault(Struct, frozen=True):
@@ -72,9 +78,9 @@ def convert(training: Any, wanted: Wanted) -> tuple[Raw, list[Fault]]:
     if training.get("version") not in ("v1", None):
         faults.append(Fault("version", f'is "{training.get("version")}": only v1 is known'))
     name = _at(training, "job", "name")
-    if not isinstance(name, str) or not _NAME.fullmatch(name) or len(name) > 50:
+    if not isinstance(name, str) or not _NAME.fullmatch(name) or len(name) > _LONGEST:
         faults.append(
-            Fault("job.name", "is absent" if name is None else f'"{name}" is no name of a TrainJob: a-z, 0-9 and -')
+            Fault("job.name", "is absent" if name is None else f'"{name}" is no name of a TrainJob: {_NAME_RULE}')
         )
     metadata: Raw = {"name": name}
     if wanted.namespace:
@@ -111,10 +117,12 @@ def convert(training: Any, wanted: Wanted) -> tuple[Raw, list[Fault]]:
             faults.append(Fault("resources.gpuType", f'"{gpu_type}" is no value of a label'))
     path = _at(training, "storage", "checkpoint", "path")
     if path is not None:
-        if isinstance(path, str) and path.startswith("/") and path.strip("/"):
-            metadata["annotations"] = {PATH: path.rstrip("/"), LAYOUT: "tiered"}
-        else:
+        if not isinstance(path, str) or not path.startswith("/") or not path.strip("/"):
             faults.append(Fault("storage.checkpoint.path", f'"{path}" is no absolute path'))
+        elif not is_mount_path(f"{path.rstrip('/')}/durable"):  # the guard would not make the layout there
+            faults.append(Fault("storage.checkpoint.path", f'no volume can be mounted at "{path}": write /ckpts, say'))
+        else:
+            metadata["annotations"] = {PATH: path.rstrip("/"), LAYOUT: "tiered"}
     return {"apiVersion": API_VERSION, "kind": "TrainJob", "metadata": metadata, "spec": spec}, faults
 
 
@@ -139,12 +147,13 @@ def _strangers(raw: Mapping[Any, Any], known: Mapping[str, Any], above: str) -> 
 def _command(command: Any) -> list[str] | None:
     """Words as they are; a text that needs a shell gets one.
 
-    Bash replaces itself by the program where the text is one simple command, and with ``exec`` in front otherwise, so
-    that SIGTERM reaches it.
+    The text stays as it is: bash replaces itself by the program where that is one simple command, so that SIGTERM
+    reaches it; where it does not, ``sigterm-not-forwarded`` says so at review.
     """
     if isinstance(command, str) and command.strip():
-        if _SHELL.isdisjoint(command.strip()):
-            return command.split()
+        words = command.split()
+        if _SHELL.isdisjoint(command.strip()) and words[0] not in _BUILT_IN:
+            return words
         return ["bash", "-c", command]
     if isinstance(command, list) and command and all(isinstance(word, str) for word in command):
         return list(command)

@@ -56,13 +56,18 @@ def targets_of(trained: Trained) -> dict[str, Target]:
     return targets
 
 
-def is_free(path: str, trained: Trained, context: Context, *, declared: bool) -> bool:
-    """Whether a volume may be mounted at ``path`` in every container that trains, and hides nothing there."""
+def is_mount_path(path: str) -> bool:
+    """Whether a pod could have a volume there at all: absolute, as short as it goes, and nothing of the system's."""
     if path[:1] != "/" or ":" in path or "<" in path or "$" in path or len(path) > 1024:
         return False
     if path in _SYSTEM or path in _SHARED or path.startswith(_KERNEL) or path[-1] == "/":
         return False
-    if "//" in path or "/./" in path + "/" or "/../" in path + "/":
+    return not ("//" in path or "/./" in path + "/" or "/../" in path + "/")
+
+
+def is_free(path: str, trained: Trained, context: Context, *, declared: bool) -> bool:
+    """Whether a volume may be mounted at ``path`` in every container that trains, and hides nothing there."""
+    if not is_mount_path(path):
         return False
     below = path + "/"
     for job, container in trained:
