@@ -30,3 +30,11 @@ def format_bytes(number: int) -> str:
         if number >= unit:
             return f"{round(number / unit, 1):g}{suffix}"
     return str(number)
+
+
+def format_at_least(number: int) -> str:
+    """The same for a size that is asked for: rounded up, so that what is written holds it."""
+    for suffix, unit in _UNITS:
+        if number >= unit:
+            return f"{-(-number * 10 // unit) / 10:g}{suffix}"
+    return str(number)

@@ -25,7 +25,7 @@ from webhook.model.policy import CheckpointSize
 from webhook.model.rule import Rule
 from webhook.model.script import Remark
 from webhook.model.sign import SIZED
-from webhook.model.size import format_bytes, parse_bytes, parse_count
+from webhook.model.size import format_at_least, format_bytes, parse_bytes, parse_count
 from webhook.model.subject import Subject
 from webhook.script.values import as_number
 from webhook.storage import Use, claim_uses
@@ -68,10 +68,10 @@ def check(subject: Subject) -> Iterator[Finding]:
             problem=(
                 f'claim "{claim.name}" has {format_bytes(has)}, '
                 + (f"{kept + 1} checkpoints" if kept > KEPT else "checkpoints")
-                + f" of {format_bytes(size)} need {format_bytes(need)}"
+                + f" of {format_bytes(size)} need {format_at_least(need)}"
                 + ("" if kept > KEPT else " at least")
             ),
-            fix=_fix(subject, use, claim, format_bytes(need)),
+            fix=_fix(subject, use, claim, format_at_least(need)),
             at_most=use.at_most,
             job=use.job,
             container=use.container,
@@ -124,7 +124,7 @@ def _size_of(params: int | None, table: tuple[CheckpointSize, ...]) -> int | Non
     rows = sorted(
         (up_to, size) for row in table if (up_to := parse_count(row.up_to_params)) and (size := parse_bytes(row.size))
     )
-    if params is None or not rows:
+    if params is None or params <= 0 or not rows:
         return None
     for up_to, size in rows:
         if params <= up_to:

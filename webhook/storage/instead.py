@@ -12,7 +12,7 @@ from webhook.model.names import DEFAULT_CLAIM
 from webhook.model.override import override_yaml, overrides_yaml
 from webhook.model.paste import to_yaml
 from webhook.model.pod import EMPTY, Checkpoint, EffectiveJob, Raw
-from webhook.model.size import format_bytes
+from webhook.model.size import format_at_least
 from webhook.model.subject import Subject
 from webhook.storage.claims import MANY, judge_claim
 from webhook.storage.sources import CLAIM
@@ -132,7 +132,7 @@ def free_name(job: EffectiveJob) -> str:
 
 def size_of(claim: Claim) -> str:
     """The size that a claim asks for, to be asked for again."""
-    return format_bytes(claim.request) if claim.request else "<size>"
+    return format_at_least(claim.request) if claim.request else "<size>"
 
 
 def new_claim(namespace: str, name: str, modes: Sequence[str], size: str, more: Mapping[str, Any] | None = None) -> str:
