@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from webhook.cli import main
 from webhook.cli.init import yaml_of
 from webhook.cluster.files import FileView, load_text
 from webhook.decision import default_object, review_object
@@ -109,3 +110,25 @@ CLASSES = (
 def test_the_class(more: Any, nodes: int, expected: Any) -> None:
     chosen = choose_class((*CLASSES, *more), nodes, Policy())
     assert (None if chosen is None else (chosen[0].name, chosen[1])) == expected
+
+
+@pytest.mark.parametrize("flags", [["--checkpoint-size", "9999999Ei"], ["--model-params", "1e30B"]])
+def test_a_size_that_no_claim_has(flags: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["init", "--class", "shared", *flags]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith("error: no claim is large enough for 3 checkpoints of ")
+
+
+def test_one_kept_is_written_and_said(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["init", "--class", "shared", "--keep", "1"]) == 0
+    said = capsys.readouterr()
+    assert "save_total_limit=1" in said.out
+    assert "[single-checkpoint-kept]" in said.err
+
+
+@pytest.mark.parametrize("image", ["", "a b"])
+def test_an_image_that_is_none(image: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["init", "--class", "shared", "--image", image])
+    assert f'"{image}" is no image' in capsys.readouterr().err

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 _NAME: Final = 40
 """Characters of ``--name``: leaves room for what Trainer, JobSet and the Job put behind it, within 63."""
+_LARGEST: Final = 2**63
+"""Bytes beyond which Kubernetes counts no more."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -79,7 +81,7 @@ def run(arguments: argparse.Namespace) -> int:
     from webhook.model.size import parse_bytes
     from webhook.reports.review import Fault
     from webhook.reports.text import fault_line
-    from webhook.runs.start import Plan, checkpoint_bytes, objects, starter_of
+    from webhook.runs.start import Plan, checkpoint_bytes, claim_bytes, objects, starter_of
     from webhook.runs.starters import STARTERS
 
     faults: list[Fault] = []
@@ -118,7 +120,12 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.image,
         arguments.gpus,
     )
+    if claim_bytes(plan) >= _LARGEST:
+        complain([f'error: no claim is large enough for {plan.keep} checkpoints of "{written}"'])
+        return 2
     write_text("---\n".join(map(yaml_of, objects(plan))))
+    if plan.keep == 1:
+        complain(["note: one checkpoint is kept, as asked for: review warns of it [single-checkpoint-kept]"])
     return 0
 
 

@@ -78,9 +78,14 @@ def objects(plan: Plan) -> list[Raw]:
     return [_claim(plan), _runtime(plan), _trainjob(plan)]
 
 
+def claim_bytes(plan: Plan) -> int:
+    """One checkpoint more than is kept."""
+    return plan.size * (plan.keep + plan.starter.more + 1)
+
+
 def claim_size(plan: Plan) -> str:
-    """One checkpoint more than is kept, in whole Gi."""
-    return f"{-(-plan.size * (plan.keep + plan.starter.more + 1) // _GI)}Gi"
+    """The same, in whole Gi."""
+    return f"{-(-claim_bytes(plan) // _GI)}Gi"
 
 
 def _claim(plan: Plan) -> Raw:
