@@ -13,7 +13,7 @@ from webhook.cluster.files import FileView, load_text
 from webhook.decision import default_object, review_object
 from webhook.frameworks import FRAMEWORKS
 from webhook.model.cluster import StorageClass
-from webhook.model.policy import Policy
+from webhook.model.policy import DirectoryPolicy, Limits, Policy
 from webhook.model.release import Release
 from webhook.model.request import Request
 from webhook.runs.start import Plan, checkpoint_bytes, choose_class, claim_size, objects
@@ -51,6 +51,24 @@ def test_the_guard_has_nothing_to_say(starter: Starter, nodes: int, release: Rel
         assert decision.findings == ()
         assert decision.broken == ()
         assert decision.facts.nodes == nodes
+
+
+@pytest.mark.parametrize("starter", STARTERS, ids=lambda starter: starter.id)
+def test_by_a_policy_of_ones_own(starter: Starter) -> None:
+    """What its policy warns of is not written, and the directory is declared by a variable that it knows."""
+    policy = Policy(
+        limits=Limits(max_restarts=2, termination_grace_period_seconds=300), directory=DirectoryPolicy(("OUT_DIR",))
+    )
+    plan = Plan(starter, nodes=2, storage_class="shared", policy=policy)
+    text = "---\n".join([class_object("efs.csi.aws.com") + "\n", *map(yaml_of, objects(plan))])
+    assert "CKPT_DIR" not in text
+    view = FileView(load_text(text.encode(), "init").documents, Release.V2_3)
+    for raw in objects(plan)[1:]:
+        request = Request("CREATE", raw["kind"], "default", raw["metadata"]["name"], raw)
+        decision = review_object(request, view, policy, Release.V2_3)
+        assert decision.findings == ()
+        assert (default_object(request, view, policy, Release.V2_3).patch, decision.broken) == ((), ())
+    assert decision.facts.directory is not None
 
 
 def test_one_node_and_a_class_for_one() -> None:

@@ -119,6 +119,7 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.trainer,
         arguments.image,
         arguments.gpus,
+        policy,
     )
     if claim_bytes(plan) >= _LARGEST:
         complain([f'error: no claim is large enough for {plan.keep} checkpoints of "{written}"'])

@@ -18,6 +18,8 @@ from webhook.storage import provisioner_reach
 Raw = dict[str, Any]
 _GI: Final = 2**30
 MOUNT: Final = "/mnt/ckpt"
+VARIABLE: Final = "CKPT_DIR"
+"""As the programs are written."""
 _SINCE_2_2: Final = frozenset(("jax", "xgboost"))
 
 
@@ -36,6 +38,7 @@ class Plan(Struct, frozen=True):
     release: Release = Release.V2_3
     image: str | None = None
     gpus: int = 1
+    policy: Policy = Policy()
 
 
 def starter_of(framework: str) -> Starter | None:
@@ -104,12 +107,15 @@ def _runtime(plan: Plan) -> Raw:
         "image": plan.image or plan.starter.image,
         "env": [
             {"name": "TRAINJOB_NAME", "valueFrom": {"fieldRef": {"fieldPath": field}}},
-            {"name": "CKPT_DIR", "value": f"{MOUNT}/$(TRAINJOB_NAME)"},
+            {"name": _variable(plan), "value": f"{MOUNT}/$(TRAINJOB_NAME)"},
         ],
         "volumeMounts": [{"name": "ckpt", "mountPath": MOUNT}],
     }
     pod: Raw = {
-        "terminationGracePeriodSeconds": 60,
+        # No less than the policy's floor, and of restarts no more than its ceiling.
+        "terminationGracePeriodSeconds": max(
+            plan.policy.defaults.termination_grace_period_seconds, plan.policy.limits.termination_grace_period_seconds
+        ),
         "volumes": [{"name": "ckpt", "persistentVolumeClaim": {"claimName": f"{plan.name}-ckpt"}}],
         "containers": [container],
     }
@@ -120,6 +126,7 @@ def _runtime(plan: Plan) -> Raw:
             "spec": {"backoffLimit": 0, "template": {"spec": pod}},
         },
     }
+    restarts = min(max(plan.policy.defaults.max_restarts, 1), plan.policy.limits.max_restarts)
     policy: Raw = {"numNodes": plan.nodes}
     framework = plan.starter.policy
     if framework is not None and (framework not in _SINCE_2_2 or plan.release.at_least(Release.V2_2)):
@@ -132,7 +139,7 @@ def _runtime(plan: Plan) -> Raw:
         "metadata": metadata,
         "spec": {
             "mlPolicy": policy,
-            "template": {"spec": {"failurePolicy": {"maxRestarts": 3}, "replicatedJobs": [job]}},
+            "template": {"spec": {"failurePolicy": {"maxRestarts": restarts}, "replicatedJobs": [job]}},
         },
     }
 
@@ -159,7 +166,14 @@ def program(plan: Plan) -> str:
     text = ""
     for path, content in plan.starter.files:
         text += f"cat > {path} <<'EOF'\n{content % values}EOF\n"
-    return text + plan.starter.launch % values + "\n"
+    text += plan.starter.launch % values + "\n"
+    return text.replace(VARIABLE, _variable(plan))
+
+
+def _variable(plan: Plan) -> str:
+    """The variable that declares the directory: the usual one where the policy knows it."""
+    known = plan.policy.directory.variables
+    return VARIABLE if VARIABLE in known or not known else known[0]
 
 
 def _metadata(plan: Plan, suffix: str) -> Raw:
