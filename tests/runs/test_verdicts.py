@@ -55,9 +55,41 @@ def test_afresh(line: str) -> None:
         "resume_from_checkpoint=None,",
         "Resume from checkpoint: None",
         "loaded 12000 samples",
+        "wandb: Resuming run llama-model-7",
+        "wandb: Resuming run sft checkpoint-12",
+        "Resuming the record at https://tracker.example/runs/step-5",
+        "Load checkpoint-12 failed: no such file",
+        "Failed to load checkpoint step_300.pt, trying another",
+        "could not resume from step 300",
+        "Cannot restore checkpoint /mnt/ckpt/step_300",
+        "restored 0 parameters, model 7B",
+        "Loading dataset shard step-3",
+        "Loading base model org/name checkpoint-100",
         "checkpoint saved at step 100",
         "x" * 5000,
     ],
 )
 def test_says_nothing(line: str) -> None:
     assert read_log(line) is None
+
+
+@pytest.mark.parametrize(
+    ("line", "step"),
+    [
+        ("loading configuration file /models/sft/checkpoint-500/config.json", None),
+        ("Loading checkpoint from /models/base/step_7.pt", None),
+        ("Loading model from /mnt/ckpt/run/checkpoint-200.", 200),
+        ("loading checkpoint step-40", 40),
+        # A word of its own is believed wherever it points: the volume may be mounted twice.
+        ("resuming from /mnt/same/run/checkpoint-60", 60),
+    ],
+)
+def test_what_is_loaded_from_elsewhere_is_no_resume(line: str, step: int | None) -> None:
+    verdict = read_log(f"{line}\n", "/mnt/ckpt/run")
+    assert (verdict.step if verdict is not None else None) == step
+
+
+def test_an_attempt_that_failed_leaves_the_word_to_the_next_line() -> None:
+    verdict = read_log("Failed to load checkpoint-300: truncated\nresuming from /mnt/ckpt/run/checkpoint-200\n")
+    assert verdict is not None
+    assert verdict.step == 200

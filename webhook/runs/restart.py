@@ -151,11 +151,13 @@ def _verdict(
     kube = session.kube
     path = f"/api/v1/namespaces/{run.namespace}/pods/{pod}/log"
     wait = session.waiting()
+    place = any_directory(session, run)
+    own = place.path if place is not None else None
     looked = -5.0
     denied = ""
     while True:
         code, text = kube.text(path, {"container": container, "limitBytes": str(1 << 20)})
-        said = read_log(text) if code == 200 else None
+        said = read_log(text, own) if code == 200 else None
         if code == 403:
             denied = f"the pod's log cannot be read (kubectl auth can-i get pods --subresource=log -n {run.namespace})"
         first: Saved | None = None
@@ -172,7 +174,7 @@ def _verdict(
         if first is not None:
             # The look took a moment: the log has the first word if it has one by now.
             code, text = kube.text(path, {"container": container, "limitBytes": str(1 << 20)})
-            if code == 200 and (said := read_log(text)) is not None:
+            if code == 200 and (said := read_log(text, own)) is not None:
                 return _judge(said, pod, known, expected, seconds)
             return _judge_checkpoint(first, pod, known, seconds)
         if (failed := _failed(session, run, pod, container, text if code == 200 else "")) is not None:

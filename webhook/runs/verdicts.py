@@ -29,7 +29,7 @@ _RESUMED: Final = tuple(
         rf"successfully loaded checkpoint from .* at iteration {_STEP}",
         # Plain programs: RunWhere's own line, and its relatives.
         rf"resum\w* (?:training )?(?:from|at) (?:global )?(?:step|iteration|iter)[ :=#]*{_STEP}",
-        rf"(?:resum|restor)\w* .*(?:step|iter|iteration|checkpoint|ckpt|model)[-_=/ ]*0*{_STEP}(?:\D|$)",
+        rf"(?:resum|restor)\w* .*(?:(?:step|iter|iteration|checkpoint|ckpt)[-_=:/ ]*|model[-_])0*{_STEP}(?:[^\db]|$)",
         # An epoch or a round is no step to compare with.
         r"resum\w* (?:training )?(?:from|at) (?:epoch|round)[ :=#]*\d+",
         rf"\bload\w* .*(?:(?:step|iter|iteration)[-_=]?|(?:checkpoint|ckpt)[-_])0*{_STEP}(?:\D|$)",
@@ -53,22 +53,45 @@ _AFRESH: Final = tuple(
         r"will not load any checkpoints and will start from random",
     )
 )
+_LOADED: Final = re.compile(r"\bload\w* ", re.IGNORECASE)
+_PATH: Final = re.compile(r"(?<![\w.:/])/[^\s'\",;]+")
+_NO_WORD: Final = re.compile(
+    # An attempt that came to nothing, as far as the line tells.
+    r"\b(?:could ?n[o']t|cannot|can't|unable|not (?:found|exist|available)|corrupt\w*|truncated|skipp\w*)\b"
+    r"|\bfailed (?:to|loading|restoring|resuming|with)\b|(?:load|restor|resum)\w*(?: \S+){0,3} failed"
+    # A tracker goes on with its own record of the run, whatever the program does.
+    r"|^\W*wandb\b|\bhttps?://"
+    # What a start from nothing loads, too.
+    r"|\bload\w* (?:the )?(?:data\w*|base|pre-?trained|tokenizer|extension)\b",
+    re.IGNORECASE,
+)
 _LONGEST: Final = 400
 
 
-def read_log(text: str) -> LogVerdict | None:
-    """The first line that settles it; None where none does."""
+def read_log(text: str, directory: str | None = None) -> LogVerdict | None:
+    """The first line that settles it; None where none does.
+
+    ``directory`` is the run's own: what is loaded from a path elsewhere, such as the model to start from, settles
+    nothing.
+    """
     for line in text.splitlines():
         line = line.strip()
         if not line or len(line) > 4000:
             continue
         if any(pattern.search(line) for pattern in _AFRESH):
             return LogVerdict(False, None, line[:_LONGEST])
+        if _NO_WORD.search(line) or (directory is not None and _is_elsewhere(line, directory)):
+            continue
         for pattern in _RESUMED:
             match = pattern.search(line)
             if match is not None:
                 return LogVerdict(True, _step(match), line[:_LONGEST])
     return None
+
+
+def _is_elsewhere(line: str, directory: str) -> bool:
+    paths = _PATH.findall(line) if _LOADED.search(line) else []
+    return bool(paths) and not any(path.startswith(directory) for path in paths)
 
 
 def _step(match: re.Match[str]) -> int | None:
