@@ -345,3 +345,15 @@ def test_one_text_in_two_jobs_is_judged_in_each() -> None:
     right = job(pod={"containers": [node], "volumes": [{"name": "data", "emptyDir": {}}]})
     wrong = job("eval", {"containers": [side, node], "volumes": [{"name": "logs", "emptyDir": {}}]}, label=None)
     assert faults(runtime(right, wrong)) == ['container "node" mounts volume "data", and the pod has "logs"']
+
+
+def test_an_image_with_blanks_around_is_refused_where_pods_are_made() -> None:
+    # The Job API takes it in a template; it is what "image: >" leaves at its end.
+    for image in ("i:1\n", " i:1", "i:1\u00a0"):
+        (refusal,) = find_refusals(pods(in_container(image=image), trainjob(), Release.V2_3), _paste)
+        assert (refusal.by, refusal.subject, refusal.mendable) == ("the Pod API", "image", True)
+        assert (refusal.at.object.partition("/")[0], refusal.fix) == ("TrainingRuntime", 'image: "i:1"')
+    run = trainjob(trainer={"image": "i:2\n"})
+    (refusal,) = find_refusals(pods(in_container(), run, Release.V2_3), _paste)
+    assert refusal.at.field == "spec.trainer.image"
+    assert not faults(in_container(image="i:1\n"), trainjob(trainer={"image": "i:2"}))

@@ -9,7 +9,7 @@ from webhook.effective.buildable.contexts import faults_of_container
 from webhook.effective.buildable.fields import fault_of_source
 from webhook.effective.buildable.handlers import PROBES, faults_of_handlers
 from webhook.effective.buildable.mounts import Paste, no_paste, refused_mounts
-from webhook.effective.buildable.refusal import JOB_API, Refusal
+from webhook.effective.buildable.refusal import JOB_API, POD_API, Refusal
 from webhook.effective.buildable.syntax import (
     is_dns_label,
     is_dns_subdomain,
@@ -109,7 +109,8 @@ def refused_containers(
     for kind in ("containers", "initContainers"):
         for container in pod.get(kind) or ():
             name = container.get("name") or ""
-            if not container.get("image"):
+            image = container.get("image")
+            if not image:
                 if is_foreign(job, kind, container):
                     continue
                 yield Refusal(
@@ -117,6 +118,17 @@ def refused_containers(
                     job.container_origin(name),
                     f'container "{name}" of job "{job.name}" has no image',
                     "image: <image>",
+                    job=job.name,
+                    container=name,
+                    subject="image",
+                    mendable=name == "node",
+                )
+            elif image.strip() != image:
+                yield Refusal(
+                    POD_API,
+                    job.container_field_origin(name, "image"),
+                    f'image "{image}" of container "{name}" of job "{job.name}" begins or ends with a blank',
+                    to_yaml({"image": image.strip() or "<image>"}),
                     job=job.name,
                     container=name,
                     subject="image",
