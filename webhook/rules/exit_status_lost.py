@@ -27,7 +27,7 @@ from webhook.model.rule import Rule
 from webhook.model.script import Remark
 from webhook.model.subject import Subject
 from webhook.script import Script, program_findings
-from webhook.script.flow import is_surely_training, trainings
+from webhook.script.flow import foremost, is_surely_training, trainings
 from webhook.script.shell import Command, Shell
 from webhook.script.values import said, shown
 
@@ -43,7 +43,7 @@ def look(script: Script) -> Iterator[Remark]:
     said_so_far = 0
     for one in script.shells:
         if one is shell or not one.inline:
-            found = list(trainings(script, one))
+            found = foremost(list(trainings(script, one)))
             for at, (invocation, command) in enumerate(found):
                 # What comes before the training prepares it; where that fails, the training does.
                 if not is_surely_training(invocation) and any(is_surely_training(two) for two, _ in found[at + 1 :]):
@@ -123,7 +123,8 @@ def _judge(shell: Shell, command: Command, name: str) -> Remark | None:
 
 def _left_by_loop(shell: Shell, command: Command, program: str, name: str) -> Remark | None:
     """``for ...; do program & done`` at the end, or a ``wait`` behind it that asks for no status."""
-    if [around.kind for around in command.around if around.kind != "group"] != ["for", "&"]:
+    kinds = [around.kind for around in command.around if around.kind != "group"]
+    if kinds[-1:] != ["&"] or set(kinds[:-1]) != {"for"}:
         return None
     after = [other for other in shell.commands if other.words and other.statement > command.statement]
     waits = [other for other in shell.commands if other.name == "wait"]

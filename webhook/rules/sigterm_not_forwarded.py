@@ -30,13 +30,15 @@ from webhook.model.rule import Rule
 from webhook.model.script import Remark
 from webhook.model.subject import Subject
 from webhook.script import Invocation, Script, program_findings
-from webhook.script.flow import trainings
+from webhook.script.flow import foremost, trainings
 from webhook.script.shell import Command, Shell
 from webhook.script.values import said
 
 ID = "sigterm-not-forwarded"
 _MOST: Final = 8
 """Trainings of one shell that are looked at, from the last."""
+_QUICK: Final = frozenset(("echo", "printf", "date", "true", ":", "exit", "disown", "unset", "export", "set", "cd"))
+"""Commands that end at once."""
 
 
 def look(script: Script) -> Iterator[Remark]:
@@ -50,7 +52,7 @@ def look(script: Script) -> Iterator[Remark]:
 
 def _in_shell(script: Script, shell: Shell) -> Iterator[Remark]:
     """Of the last training; and where that takes the shell's place, of the last before it that does not."""
-    found = list(trainings(script, shell))[-_MOST:]
+    found = foremost(list(trainings(script, shell)))[-_MOST:]
     if not found:
         return
     waits = any(other.name == "wait" for other in shell.commands)
@@ -91,8 +93,9 @@ def _kept(shell: Shell, command: Command) -> str:
     if command.inside("pipeline") is not None:
         return "stays before the pipeline of"
     if command.inside("&") is not None:
-        # With nothing after it the shell is gone at once, which is another fault (exit-status-lost).
-        return "" if _is_last(shell, command) else "stays beside"
+        # With nothing after it that takes time the shell is gone at once, which is another fault (exit-status-lost).
+        after = [other for other in shell.commands if other.statement > command.statement and other.words]
+        return "" if all(other.name in _QUICK for other in after) else "stays beside"
     trapped = any(other.name == "trap" for other in shell.commands)
     if not shell.inline or command.redirected or trapped or command.around:
         plain = shell.inline and not command.redirected and not trapped

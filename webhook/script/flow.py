@@ -63,7 +63,9 @@ def is_training(invocation: Invocation) -> bool:
                 any(call.attr in _LEARNS or "train" in call.attr for call in source.calls) or "train" in invocation.name
             )
         return "train" in source.text or "train" in invocation.name
-    name = (invocation.file or invocation.module).rpartition("/")[2].lower()
+    above, _, name = (invocation.file or invocation.module).lower().rpartition("/")
+    if "configs" in above.split("/"):
+        return False  # a configuration in Python, which a broken line makes a command of
     return _is_named_so(name) or (bool(name) and not any(word in name for word in _OTHERS))
 
 
@@ -122,6 +124,18 @@ def trainings(script: Script, shell: Shell) -> Iterator[tuple[Invocation, Comman
     for invocation in script.invocations:
         if invocation.command is not None and id(invocation.command) in own and is_training(invocation):
             yield invocation, invocation.command
+
+
+def foremost(found: list[tuple[Invocation, Command]]) -> list[tuple[Invocation, Command]]:
+    """Those of ``trainings`` without what comes behind the last that surely trains: ``python parse_log.py`` uses what
+    that made. What takes the shell's place at the end is what the shell was made for, whatever its name."""
+    if not found or found[-1][1].name == "exec":
+        return found
+    for at in range(len(found), 0, -1):
+        invocation, _ = found[at - 1]
+        if is_surely_training(invocation) and "tokeniz" not in invocation.name.lower():
+            return found[:at]
+    return found
 
 
 def in_loop(python: Python, call: Call, depth: int = 0) -> bool | None:
