@@ -29,8 +29,9 @@ def uses(script: Script) -> Iterator[Use]:
 
 def _use(script: Script, invocation: Invocation) -> Use:
     given = options(script, invocation)
-    # A configuration of one's own (hydra's --config-name) may hold everything.
-    if any(name in invocation.flags for name in ("config_name", "config_path", "config_dir", "cd", "cn", "cp")):
+    # A configuration of one's own (hydra's --config-name) may hold everything, and so may a group of settings, which
+    # is chosen by a name without a dot: verl's own settings all have one.
+    if any("." not in name for name in invocation.flags):
         given.partial = True
     ppo = invocation.module in _PPO
     every = given.setting("trainer.save_freq", default=-1)
