@@ -341,9 +341,17 @@ class _Reader:
                 name, value = self._assignment(child)
                 assigned[name] = value
             elif kind == "command_name":
-                for part in child.children or (child,):
-                    words.append(self.word(part))
-                    raw.append(self._raw(part))
+                parts = child.children or (child,)
+                if len(parts) == 1:
+                    # ``$LAUNCHER train.py``: a command in a variable is split into words as its arguments are.
+                    fields = self._fields(parts[0])
+                    self._spend(len(fields))
+                    words.extend(fields)
+                    raw.extend([self._raw(parts[0])] * len(fields))
+                else:
+                    for part in parts:
+                        words.append(self.word(part))
+                        raw.append(self._raw(part))
             elif kind.endswith("redirect"):
                 own.append(child)
             elif child.is_named and kind != "comment":
