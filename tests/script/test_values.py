@@ -88,6 +88,9 @@ def test_unknown(text: str) -> None:
         ("import torch.distributed as dist\nx = f'/a/{dist.get_rank()}'", "rank"),
         ("x = f\"/a/{os.environ['LOCAL_RANK']}\"", "local-rank"),
         ("for step in range(9):\n    x = f'/a/{step}'", "loop"),
+        ("n = len(os.listdir('/a'))\nx = f'/a/{n}'", "count"),
+        ("import glob\nx = '/a/' + str(len(glob.glob('/a/*')) + 1)", "count"),
+        ("n = len(list(Path('/a').iterdir()))\nx = f'/a/{n:03d}'", "count"),
     ],
 )
 def test_kind_of_what_is_unknown(text: str, kind: str) -> None:

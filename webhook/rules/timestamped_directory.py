@@ -18,6 +18,7 @@ newest; the variable is set only under a condition.
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 from typing import Final
 
@@ -26,11 +27,11 @@ from webhook.model.finding import Finding, Severity
 from webhook.model.rule import Rule
 from webhook.model.script import Place, Remark
 from webhook.model.subject import Subject
-from webhook.script import Python, Script, Text, Unknown, Value, program_findings
+from webhook.script import Call, Python, Script, Text, Unknown, Value, program_findings
 from webhook.script.flow import in_loop
 from webhook.script.listing import listing
 from webhook.script.names import saves
-from webhook.script.values import head, pieces, said, shown
+from webhook.script.values import head, join, pieces, said, shown
 
 ID = "timestamped-directory"
 _FLAGS: Final = (
@@ -64,7 +65,7 @@ def _of_uses(script: Script) -> Iterator[Remark]:
         setting = use.directory
         if setting is None or not setting.given or (use.saves is not None and use.saves.value is False):
             continue
-        source = _fresh(script, setting.value)
+        source = _fresh(script, setting.value) or _counted(use.python, setting.value)
         if source and (use.python is None or not _chosen_above(use.python, setting.value)):
             yield _remark(script, setting.place, setting.name, source, setting.value, setting.name)
 
@@ -101,7 +102,7 @@ def _of_saves(script: Script) -> Iterator[Remark]:
         if not isinstance(save.value, Text) or not in_loop(save.python, save.call):
             continue
         directory = _above(save.value)
-        source = _fresh(script, directory)
+        source = _fresh(script, directory) or _counted(save.python, directory)
         if not source or _per_save(save.python, source) or _chosen_above(save.python, directory):
             continue
         if script.on_volume(save.value) and source not in told:
@@ -134,6 +135,37 @@ def _fresh(script: Script, value: Value) -> str:
     return ""
 
 
+def _counted(python: Python | None, value: Value) -> str:
+    """The piece that counts what the directory above holds, as ``len(glob(f"{out}/*"))``: one more at every start.
+
+    What another directory holds, such as a data set's, does not grow by a start.
+    """
+    above: list[Value] = []
+    for piece in pieces(value):
+        if isinstance(piece, Unknown) and piece.kind == "count" and python is not None:
+            place = head(join(above)).rpartition("/")[0]
+            for call in _counts(python):
+                found = listing(python, call.node.args[0], call.around)
+                listed = head(found.pattern).rstrip("/*") if found is not None else ""
+                if place and listed == place and in_loop(python, call) is False:
+                    return python.text(call.node)
+        above.append(piece)
+    return ""
+
+
+def _counts(python: Python) -> list[Call]:
+    return [call for call in python.source.calls if call.name == "len" and len(call.node.args) == 1]
+
+
+def _inner(node: ast.expr) -> ast.expr:
+    """What ``list(...)`` and ``sorted(...)`` are made of."""
+    while isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.args:
+        if node.func.id not in ("list", "sorted"):
+            break
+        node = node.args[0]
+    return node
+
+
 def _per_save(python: Python, source: str) -> bool:
     """Whether the piece is made anew at every save: its call stands in a loop."""
     return any(
@@ -144,8 +176,11 @@ def _per_save(python: Python, source: str) -> bool:
 def _chosen_above(python: Python, directory: Value) -> bool:
     """Whether the program lists the directories above: it may look for the newest of them."""
     above = head(directory).rpartition("/")[0]
+    counted = {id(_inner(call.node.args[0])) for call in _counts(python)}
     for name in ("glob", "iglob", "listdir", "scandir", "iterdir", "rglob", "walk"):
         for call in python.source.by_attr.get(name, ()):
+            if id(call.node) in counted:
+                continue
             found = listing(python, call.node, call.around)
             place = head(found.pattern) if found is not None else ""
             if not place or not above or place.startswith(above) or above.startswith(place.rstrip("/")):

@@ -955,6 +955,8 @@ class Python:
             return join_path(self._value(one, around, depth) for one in node.args)
         if name in _SAME and node.args:
             return self._value(node.args[0], around, depth)
+        if name == "len" and len(node.args) == 1 and self._is_listed(node.args[0]):
+            return Unknown("count", self.text(node))
         if name in ("str", "int", "float", "bool") and len(node.args) == 1:
             return _convert(name, self._value(node.args[0], around, depth))
         if name == "dict" and not node.args and all(keyword.arg for keyword in node.keywords):
@@ -964,6 +966,15 @@ class Python:
         if isinstance(node.func, ast.Attribute):
             return self._method(node, node.func, around, depth)
         return Unknown("", self.text(node))
+
+    def _is_listed(self, node: ast.expr) -> bool:
+        """``glob("runs/*")``, ``os.listdir("runs")``, ``list(Path("runs").iterdir())``: what a directory holds now."""
+        if not isinstance(node, ast.Call):
+            return False
+        name, _ = self.source.dotted(node.func)
+        if name in ("list", "sorted") and len(node.args) == 1:
+            return self._is_listed(node.args[0])
+        return name in ("glob.glob", "os.listdir") or name.endswith((".glob", ".iterdir"))
 
     def _method(self, node: ast.Call, function: ast.Attribute, around: Around | None, depth: int) -> Value:
         attr = function.attr
