@@ -64,7 +64,18 @@ _EXAMPLES: Final = frozenset(
 """transformers' own examples up to 4.x, which look for a checkpoint only without --overwrite_output_dir. Read in
 ``examples/pytorch/*/run_*.py``: ``if ... do_train and not training_args.overwrite_output_dir``. From 5.0 on the flag is
 no argument any more, so whoever gives it runs an older one."""
-_SAVES: Final = ("output_dir", "checkpoint_dir", "checkpoints_dir", "ckpt_dir", "save_dir", "save_path")
+_SAVES: Final = (
+    "output_dir",
+    "checkpoint_dir",
+    "checkpoints_dir",
+    "ckpt_dir",
+    "save_dir",
+    "save_path",
+    "save",
+    "save_folder",
+    "out_dir",
+    "trainer.default_local_dir",
+)
 """Flags by which programs are told where to save."""
 
 

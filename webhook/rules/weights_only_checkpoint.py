@@ -85,7 +85,7 @@ def _fix(name: str, given: bool) -> str:
 def _by_hand(script: Script, python: Python) -> Iterator[Remark]:
     if keeps_optimizer(python) or python.source.stars or not loop_learns(python) or "optim" not in python.source.code:
         return
-    mine = [save for save in saves(script) if save.python is python]
+    mine = [save for save in saves(script) if save.python is python and not _is_own(save)]
     looped = [
         save for save in mine if save.function not in _ARRAYS and in_loop(python, save.call) and not _is_export(save)
     ]
@@ -101,6 +101,16 @@ def _by_hand(script: Script, python: Python) -> Iterator[Remark]:
                 subject=save.name,
             )
             return
+
+
+def _is_own(save: Save) -> bool:
+    """``self.save_checkpoint(...)`` of this text: what that writes is a save of its own."""
+    receiver = save.call.receiver
+    return (
+        save.function in save.python.source.functions
+        and isinstance(receiver, ast.Name)
+        and receiver.id in ("self", "cls")
+    )
 
 
 def _whole(python: Python, save: Save) -> str:

@@ -86,8 +86,8 @@ def keeps_optimizer(python: Python) -> bool:
 def optimizer_of(python: Python) -> str:
     """The optimizer's name in the text: what steps in the loop, else what is called so."""
     for call in python.methods("step"):
-        if call.receiver is not None and "opt" in call.name.lower() and isinstance(call.receiver, ast.Name):
-            return call.receiver.id
+        if "opt" in call.name.lower() and isinstance(call.receiver, ast.Name | ast.Attribute):
+            return python.text(call.receiver)
     return "optimizer"
 
 
