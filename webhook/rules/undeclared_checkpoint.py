@@ -11,16 +11,19 @@ Good:
       env:
       - name: CKPT_DIR
         value: /mnt/ckpt/digits
-Reads: the directories found in the containers that train; the namespace's label checkpoint-guard.io/require.
-Silent when: one is declared, or a framework's flag names one; there is no runtime to look at; nothing trains.
+Reads: the directories found in the containers that train, in all of them where it is open which those are; the
+    namespace's label checkpoint-guard.io/require.
+Silent when: one is declared, or a framework's flag names one; there is no runtime to look at. Never more than noted
+    where a container declares one of which it is open whether it trains.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
+from webhook.effective.flags import find_flag
 from webhook.model.finding import Finding, Origin, Severity
-from webhook.model.names import CLAIM
+from webhook.model.names import ANCESTOR_LABEL, CLAIM, TRAINER_STEP
 from webhook.model.paste import to_yaml
 from webhook.model.pod import DirectoryStatus, EffectiveJob, Raw
 from webhook.model.rule import Rule
@@ -32,26 +35,63 @@ def check(subject: Subject) -> Iterator[Finding]:
     effective = subject.effective
     if effective is None or any(found.status is not DirectoryStatus.NONE for found in subject.checkpoints):
         return
-    for job in effective.jobs:
-        if job.trains:
-            yield _finding(subject, job)
+    training = [job for job in effective.jobs if job.trains]
+    for job in training:
+        if containers := job.training_containers():
+            yield _finding(subject, job, containers[0])
             return
+    if effective.jobs:
+        yield _not_known(subject, training or list(effective.jobs), bool(training))
 
 
-def _finding(subject: Subject, job: EffectiveJob) -> Finding:
-    variables = subject.policy.directory.variables
-    containers = job.training_containers()
-    name = str(containers[0].get("name") or "") if containers else ""
-    demanded = f', and namespace "{subject.namespace}" requires one' if subject.require else ""
+def _finding(subject: Subject, job: EffectiveJob, container: Raw) -> Finding:
+    name = str(container.get("name") or "")
     return Finding(
         at=_where(subject, job, name),
-        problem=f'container "{name}" of job "{job.name}" has no {" or ".join(variables)}{demanded}',
-        fix=_fix(subject, job, containers[0] if containers else {}),
+        problem=f'container "{name}" of job "{job.name}" has no {_wanted(subject)}',
+        fix=_fix(subject, job, container),
         required=subject.require,
         job=job.name,
         container=name,
         subject="directory",
     )
+
+
+def _not_known(subject: Subject, jobs: list[EffectiveJob], trains: bool) -> Finding:
+    """Nothing tells which job trains, or which container of the one that does; some of them may declare a directory."""
+    job = jobs[0]
+    variables = subject.policy.directory.variables
+    declared = any(_declares(container, variables) for job in jobs for _, _, container in job.containers())
+    if trains:
+        at = job.pod_origin("containers")
+        open_ = f'which container of job "{job.name}" trains is not known'
+        fix = "containers:\n- name: node  # the one that trains"
+    else:
+        at = job.job_origin
+        open_ = "which job trains is not known"
+        fix = to_yaml({"metadata": {"labels": {ANCESTOR_LABEL: TRAINER_STEP}}})
+        fix += f"\n# in spec.template.spec.replicatedJobs[].template of {job.job_origin.object}, of the one that trains"
+    return Finding(
+        at=at,
+        problem=open_ if declared else f"{open_}, and no container has {_wanted(subject)}",
+        fix=fix,
+        at_most=Severity.AUDIT if declared else None,
+        required=subject.require,
+        job=job.name,
+        subject="directory",
+    )
+
+
+def _declares(container: Raw, variables: Sequence[str]) -> bool:
+    return any(
+        variable.get("name") in variables and (variable.get("value") or variable.get("valueFrom"))
+        for variable in container.get("env") or ()
+    ) or any(find_flag(container.get(field) or ()) is not None for field in ("command", "args"))
+
+
+def _wanted(subject: Subject) -> str:
+    demanded = f', and namespace "{subject.namespace}" requires one' if subject.require else ""
+    return " or ".join(subject.policy.directory.variables) + demanded
 
 
 def _where(subject: Subject, job: EffectiveJob, container: str) -> Origin:
