@@ -6,8 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
-from tests.runs.folders import archive, dcp, deepspeed, found, hf, megatron, safetensors, table, write
+from tests.runs.folders import archive, dcp, deepspeed, found, hf, listing, megatron, safetensors, table, write
+from webhook.runs.layouts import find_saved
 from webhook.runs.listing import Listing
 
 
@@ -166,6 +168,17 @@ def test_a_folder_that_is_still_empty(tmp_path: Path) -> None:
     (tmp_path / "checkpoint-20").mkdir()
     assert table(tmp_path) == {"checkpoint-10": True, "checkpoint-20": False}
     assert (taken(tmp_path), newest(tmp_path)) == ("checkpoint-20", "checkpoint-10")
+
+
+@pytest.mark.parametrize("inside", ["", "/global_step20"])
+def test_what_may_not_be_read_is_unknown(tmp_path: Path, inside: str) -> None:
+    """Neither complete nor not: who looks is another user than who wrote it."""
+    hf(tmp_path, 10)
+    (tmp_path / "checkpoint-20" / "global_step20").mkdir(parents=True)
+    told = listing(tmp_path)
+    seen = find_saved(structs.replace(told, denied=(f"checkpoint-20{inside}",)))
+    assert [(saved.step, saved.complete) for saved in seen.saved] == [(10, True), (20, None)]
+    assert "may not be read" in seen.saved[1].why
 
 
 def test_copies_under_other_names_are_not_taken(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import tempfile
 import time
 from pathlib import Path
 
@@ -61,6 +62,39 @@ def test_states(tmp_path: Path) -> None:
     assert parse("").state == "cut"
     assert parse("CKPTGUARD\tpython\t5\nd\t1\t2\t\tx").state == "cut"
     assert parse("motd\nCKPTGUARD\tpython\t5\nEND").state == "there"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can look as somebody else")
+@pytest.mark.parametrize("tools", ["python", "gnu", "busybox"])
+def test_what_may_not_be_read(tools: str) -> None:
+    with tempfile.TemporaryDirectory() as name:  # pytest's own folders are closed to others
+        above = Path(name)
+        above.chmod(0o755)
+        root = above / "ckpt"
+        hf(root, 5)
+        closed = hf(root, 6)
+        closed.chmod(0o700)
+        (root / "checkpoint-5" / "model.safetensors").chmod(0)
+        words = command(str(root))
+        if tools != "python":
+            without_python(root, above / "bin", gnu=tools == "gnu")
+            words = [word.replace("/usr/bin/python3", "/nowhere/python3") for word in words]
+        path = "/usr/bin:/bin" if tools == "python" else str(above / "bin")
+        done = subprocess.run(
+            words, env={"PATH": path}, user=65534, group=65534, extra_groups=[], capture_output=True, text=True,
+            check=False,
+        )  # fmt: skip
+        told = parse(done.stdout)
+        assert told.denied == ("checkpoint-6",)
+        assert [(saved.step, saved.complete) for saved in find_saved(told).saved] == [(5, True), (6, None)]
+        root.chmod(0o700)
+        told = parse(
+            subprocess.run(
+                words, env={"PATH": path}, user=65534, group=65534, extra_groups=[], capture_output=True, text=True,
+                check=False,
+            ).stdout
+        )  # fmt: skip
+        assert (told.state, told.entries, told.denied) == ("there", (), ("",))
 
 
 def test_odd_names_and_links(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from webhook.runs.listing import ASIDE, Entry, Listing
 
@@ -228,7 +229,8 @@ def _walk(here: _Folder, root: _Folder, listing: Listing, depth: int) -> Iterato
     for name, below in here.folders.items():
         found = next((one for judge in _LAYOUTS if (one := judge(below, name, here, listing)) is not None), None)
         if found is not None:
-            yield found
+            closed = any(path == below.path or path.startswith(below.path + "/") for path in listing.denied)
+            yield replace(found, complete=None, why="it may not be read by that user") if closed else found
         elif depth + 1 < _DEPTH:
             yield from _walk(below, root, listing, depth + 1)
     for name, entry in here.files.items():

@@ -52,7 +52,9 @@ def whole(path, name, size):
                 return ""
             file.seek(-22, 2)
             return "+" if file.read(4) == b"PK\5\6" else "-"
-    except (OSError, ValueError, KeyError, TypeError, struct.error):
+    except OSError:
+        return ""
+    except (ValueError, KeyError, TypeError, struct.error):
         return "-" if end == ".safetensors" else ""
 say("CKPTGUARD", "python", str(int(time.time())))
 stack = [("", 0)]
@@ -61,8 +63,8 @@ while stack:
     try:
         with os.scandir(os.path.join(root, below) if below else root) as found:
             entries = list(found)
-    except OSError as error:
-        say("DENIED", str(error.filename))
+    except OSError:
+        say("DENIED", below)
         continue
     for entry in entries:
         shown = below + "/" + entry.name if below else entry.name
@@ -79,8 +81,8 @@ while stack:
             elif regular and entry.name in ("latest", "latest_checkpointed_iteration.txt"):
                 with open(entry.path, "rb") as file:
                     say("TEXT", shown, file.read(200).decode("utf-8", "replace").strip())
-        except OSError as error:
-            say("DENIED", str(error.filename))
+        except OSError:
+            say("DENIED", shown)
 say("END")
 """
 
@@ -94,15 +96,18 @@ done
 if command -v python >/dev/null 2>&1 && python -E -S -c 'import sys; sys.exit(sys.version_info[0] < 3)'; then
   exec python -E -S -c "$2" "$d"
 fi
-cd "$d" 2>/dev/null || { printf 'CKPTGUARD\tsh\t0\nDENIED\t%s\nEND\n' "$d"; exit 0; }
+cd "$d" 2>/dev/null || { printf 'CKPTGUARD\tsh\t0\nDENIED\t\nEND\n'; exit 0; }
 printf 'CKPTGUARD\tsh\t%s\n' "$(date +%s)"
 if find . -maxdepth 0 -printf x >/dev/null 2>&1; then
   find . -mindepth 1 -maxdepth 6 -path './.set-aside/*/*' -prune -o \
     -mindepth 1 -printf '%y\t%s\t%T@\t\t%P\n' 2>/dev/null
+  find . -maxdepth 5 -path './.set-aside/*/*' -prune -o \
+    -type d \( ! -readable -o ! -executable \) -printf 'DENIED\t%P\n' 2>/dev/null
 else
   find . -path './.set-aside/*/*' -prune -o -exec stat -c '%F|%s|%Y|%n' {} + 2>/dev/null |
   while IFS='|' read -r k s t n; do
     case $k in directory) k=d;; symbolic*) k=l;; *) k=f;; esac
+    if [ $k = d ] && ! { [ -r "$n" ] && [ -x "$n" ]; }; then printf 'DENIED\t%s\n' "${n#./}"; fi
     [ "$n" = . ] || printf '%s\t%s\t%s\t\t%s\n' $k "$s" "$t" "${n#./}"
   done
 fi
@@ -130,7 +135,7 @@ class Listing(Struct, frozen=True):
     """What was found. ``state``: ``there``, ``absent``, ``file`` (no directory), ``cut`` (the answer did not end).
 
     ``now`` is the pod's clock, ``texts`` the pointer files by path, ``links`` the targets of links, ``denied`` what may
-    not be read.
+    not be read, by path (empty: the directory itself).
     """
 
     state: str
