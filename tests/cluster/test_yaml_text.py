@@ -109,6 +109,12 @@ def test_encodings() -> None:
         assert read("a: é".encode(encoding)) == [{"a": "é"}]
 
 
+def test_half_a_character_in_json_is_read_as_the_api_server_does() -> None:
+    assert read(r'{"a": "x\ud800y", "\uDFFF": "\ud83d\ude00", "b": "\\ud800"}') == [
+        {"a": "x\ufffdy", "\ufffd": "\U0001f600", "b": "\\ud800"}
+    ]
+
+
 def test_json_is_read_with_kubernetes_numbers() -> None:
     assert read('{"a": 1.0, "b": 12345678901234567890, "c": "\\ud83d\\ude00"}\n{"d": [1e2]}') == [
         {"a": 1, "b": 12345678901234567890.0, "c": "😀"},

@@ -624,6 +624,10 @@ def _parse_json(piece: Piece) -> list[tuple[int, Any]] | None:
         raise _BetterAsYamlError
 
     text = piece.data.decode()
+    if "\\ud" in text or "\\uD" in text:
+        from webhook.model.surrogates import without_lone_surrogates
+
+        text = without_lone_surrogates(text)
     decoder = json.JSONDecoder(object_pairs_hook=pairs, parse_float=number, parse_int=integer, parse_constant=constant)
     documents: list[tuple[int, Any]] = []
     at = 0

@@ -6,7 +6,6 @@ refuse. Raises ``NotAReview`` for what has no uid to answer; everything else bec
 
 from __future__ import annotations
 
-import re
 from binascii import b2a_base64
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
@@ -18,6 +17,7 @@ from webhook.message import denial_text, printable, warning_lines
 from webhook.model.finding import Judged, Origin, Severity
 from webhook.model.names import GROUP, KINDS
 from webhook.model.request import Request
+from webhook.model.surrogates import without_lone_surrogates
 from webhook.model.verdict import Decision, Defaulted
 
 BODY_LIMIT: Final = 7 * 1024 * 1024
@@ -171,7 +171,7 @@ def _decode(body: bytes) -> Any:
     except orjson.JSONDecodeError as first:
         # A lone surrogate is JSON by its grammar, and Go reads it (like bytes that are no UTF-8) as U+FFFD.
         try:
-            review = orjson.loads(_LONE.sub(_whole, body.decode("utf-8", "replace")))
+            review = orjson.loads(without_lone_surrogates(body.decode("utf-8", "replace")))
         except orjson.JSONDecodeError:
             if "depth" in first.msg:
                 raise NotAReview(_too_deep()) from None
@@ -180,15 +180,6 @@ def _decode(body: bytes) -> Any:
     if body.count(b"{") + body.count(b"[") > NESTING_LIMIT and _deeper_than(review, NESTING_LIMIT):
         raise NotAReview(_too_deep())
     return review
-
-
-_LONE: Final = re.compile(
-    r"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|u([dD][89a-fA-F][0-9a-fA-F]{2})|[^u])"
-)
-
-
-def _whole(escape: re.Match[str]) -> str:
-    return escape[0] if escape[1] is None else "\\ufffd"
 
 
 def _too_deep() -> str:
