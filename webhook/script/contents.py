@@ -101,8 +101,21 @@ def is_weights(save: Save) -> bool:
         return False
     origins = python.origins(node, save.call.around)
     return bool(origins) and all(
-        _holds_weights(python, origin, where) or _filled_with_weights(python, node, origin) for origin, where in origins
+        _holds_weights(python, origin, where)
+        or _filled_with_weights(python, node, origin)
+        or _is_loaded_whole(python, node, origin)
+        for origin, where in origins
     )
+
+
+def _is_loaded_whole(python: Python, node: ast.expr, origin: ast.expr) -> bool:
+    """``self.model = torch.load(path)`` that has ``parameters()``: a model with its code, and no checkpoint."""
+    if not isinstance(node, ast.Name | ast.Attribute) or not isinstance(origin, ast.Call):
+        return False
+    if python.source.dotted(origin.func)[0] != "torch.load" or not _is_model(python, node):
+        return False
+    name = python.source.dotted(node)[0]
+    return any(call.name == f"{name}.parameters" for call in python.methods("parameters"))
 
 
 def _filled_with_weights(python: Python, node: ast.expr, origin: ast.expr) -> bool:
