@@ -71,8 +71,8 @@ class FakeCluster:
         self.exec_refused = ""
         self.refuse: Callable[[str, str, Any], Answer | None] = lambda *_: None
         self.down_until = 0.0
-        self.seen: dict[tuple[str, ...], tuple[int, str, str]] | None = None
-        """Where a test gives one: what commands printed that changed nothing, for folders of the same names."""
+        self.seen: dict[tuple[str, ...], tuple[int, str, str]] = {}
+        """What commands printed that changed nothing, for folders that look the same: each takes two processes."""
         self.on_pod_end: Callable[[], None] = lambda: None
         self.on_pod_start: Callable[[], None] = lambda: None
         self._due: list[tuple[float, Callable[[], None]]] = []
@@ -210,17 +210,22 @@ class FakeCluster:
         return Answer(201, pod)
 
     def _run(self, words: Sequence[str]) -> tuple[int, str, str]:
-        key = (*(word.replace(str(self.folder), "FOLDER") for word in words), *self._tree())
-        if self.seen is not None and key in self.seen:
-            code, out, errors = self.seen[key]
-            return code, out.replace("FOLDER", str(self.folder)), errors
-        done = subprocess.run(list(words), capture_output=True, text=True, check=False, timeout=60)
-        if self.seen is not None and self._tree() == key[len(words) :]:
-            self.seen[key] = done.returncode, done.stdout.replace(str(self.folder), "FOLDER"), done.stderr
-        return done.returncode, done.stdout, done.stderr
+        folder = str(self.folder)
+        tree = self._tree()
+        key = (*(word.replace(folder, "FOLDER") for word in words), *tree)
+        if key not in self.seen:
+            done = subprocess.run(list(words), capture_output=True, text=True, check=False, timeout=60)
+            if self._tree() != tree:
+                return done.returncode, done.stdout, done.stderr
+            self.seen[key] = done.returncode, done.stdout.replace(folder, "FOLDER"), done.stderr
+        code, out, errors = self.seen[key]
+        return code, out.replace("FOLDER", folder), errors
 
     def _tree(self) -> tuple[str, ...]:
-        return tuple(sorted(str(path.relative_to(self.folder)) for path in self.folder.rglob("*")))
+        return tuple(
+            f"{path.relative_to(self.folder)} {path.is_dir() or path.lstat()}"
+            for path in sorted(self.folder.rglob("*"))
+        )
 
     def _reachable(self) -> None:
         if self.time < self.down_until:
