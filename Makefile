@@ -3,8 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.stamp
-# Two cores are what CI has; xdist spreads the slow tests over what is there.
-# More than the two cores of CI: many tests wait.
+# More workers than the two cores of CI: many tests wait.
 JOBS ?= 4
 
 .PHONY: setup demo check unit lowest e2e e2e-nodes deploy-tools test golden docs bench cluster controlplane lock dist sbom clean
