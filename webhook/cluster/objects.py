@@ -148,14 +148,6 @@ def parse_run(raw: Mapping[str, Any]) -> Run:
     )
 
 
-def finished(raw: Mapping[str, Any]) -> bool:
-    """Whether a TrainJob is over: condition ``Complete`` or ``Failed`` is true."""
-    return any(
-        condition.get("type") in ("Complete", "Failed") and condition.get("status") == "True"
-        for condition in _maps(_map(raw, "status"), "conditions")
-    )
-
-
 def snapshot_text(raw: Mapping[str, Any]) -> tuple[str, str, str] | None:
     """Namespace, TrainJob and YAML of the runtime, where a ConfigMap is Trainer 2.3's copy of a runtime; else None."""
     metadata = _map(raw, "metadata")

@@ -7,7 +7,6 @@ from typing import Any
 
 from webhook.cluster.objects import (
     created,
-    finished,
     parse_claim,
     parse_namespace,
     parse_run,
@@ -16,7 +15,7 @@ from webhook.cluster.objects import (
     parse_volume,
     snapshot_text,
 )
-from webhook.model.cluster import Claim, Gap, Namespace, PersistentVolume, Run, Runtime, StorageClass
+from webhook.model.cluster import Claim, Gap, Namespace, PersistentVolume, Run, Runtime, StorageClass, finished
 
 Raw = Mapping[str, Any]
 

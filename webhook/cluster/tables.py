@@ -34,7 +34,6 @@ from webhook.cluster.kinds import (
 from webhook.cluster.objects import (
     NOT_SOURCES,
     created,
-    finished,
     parse_claim,
     parse_namespace,
     parse_run,
@@ -42,7 +41,17 @@ from webhook.cluster.objects import (
     parse_storage_class,
     parse_volume,
 )
-from webhook.model.cluster import Claim, Gap, Namespace, PersistentVolume, Run, RunDirectory, Runtime, StorageClass
+from webhook.model.cluster import (
+    Claim,
+    Gap,
+    Namespace,
+    PersistentVolume,
+    Run,
+    RunDirectory,
+    Runtime,
+    StorageClass,
+    finished,
+)
 from webhook.model.names import LAST_APPLIED, PREFIX
 from webhook.model.release import Release
 from webhook.model.request import MalformedObject

@@ -101,6 +101,19 @@ def locate_checkpoints(
     return tuple(found)
 
 
+def declaring(container: Raw, variables: Sequence[str]) -> Raw | None:
+    """The variable by which a container declares its directory: of the first name that is set, the last entry."""
+    env = container.get("env") or ()
+    for name in variables:
+        found: Raw | None = None
+        for variable in env:
+            if variable.get("name") == name and (variable.get("value") or variable.get("valueFrom") is not None):
+                found = variable
+        if found is not None:
+            return found
+    return None
+
+
 def _checkpoint(
     effective: EffectiveSet,
     job: EffectiveJob,
@@ -109,17 +122,10 @@ def _checkpoint(
     written_by: WrittenBy | None,
     environment: EnvironmentOf,
 ) -> Checkpoint:
-    env = container.get("env") or ()
-    declared: Raw | None = None
-    for name in variables:
-        for variable in env:
-            if variable.get("name") == name and (variable.get("value") or variable.get("valueFrom") is not None):
-                declared = variable
-        if declared is not None:
-            break
+    declared = declaring(container, variables)
     if declared is None:
         return _inferred(effective, job, container, variables, written_by)
-    written = declared.get("value")
+    name, written = declared["name"], declared.get("value")
     value = Value(written) if written and "$" not in written else environment(job, container)[name]
     status = _UNEXPANDED if value.missing else _DECLARED
     if value.unknown:

@@ -120,6 +120,16 @@ class Run(Struct, frozen=True):
     runtime_name: str = ""
 
 
+def finished(trainjob: Mapping[str, Any]) -> bool:
+    """Whether a TrainJob is over: condition ``Complete`` or ``Failed`` is true. What has another type tells nothing."""
+    status = trainjob.get("status")
+    conditions = status.get("conditions") if isinstance(status, dict) else None
+    return isinstance(conditions, list) and any(
+        isinstance(one, dict) and one.get("type") in ("Complete", "Failed") and one.get("status") == "True"
+        for one in conditions
+    )
+
+
 class RunDirectory(Struct, frozen=True):
     """A directory of a claim that an unfinished TrainJob writes checkpoints to (subPath included, normalised)."""
 

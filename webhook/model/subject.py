@@ -7,9 +7,9 @@ from typing import Any
 
 from msgspec import Struct
 
-from webhook.model.cluster import ClusterView, Gap, Runtime
+from webhook.model.cluster import ClusterView, Gap, Runtime, finished
 from webhook.model.names import PATH
-from webhook.model.pod import EMPTY, Checkpoint, EffectiveSet
+from webhook.model.pod import Checkpoint, EffectiveSet
 from webhook.model.policy import Policy
 from webhook.model.release import Release
 from webhook.model.request import Request
@@ -57,11 +57,8 @@ class Subject(Struct, frozen=True):
 
     @property
     def finished(self) -> bool:
-        """Whether the TrainJob under judgement is over: condition ``Complete`` or ``Failed`` is true."""
-        return any(
-            condition.get("type") in ("Complete", "Failed") and condition.get("status") == "True"
-            for condition in (self.request.object.get("status") or EMPTY).get("conditions") or ()
-        )
+        """Whether the TrainJob under judgement is over."""
+        return finished(self.request.object)
 
     def declared_path(self) -> str | None:
         """The path that a TrainJob, or else its namespace, declares by annotation."""

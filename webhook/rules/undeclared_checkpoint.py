@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from webhook.effective.checkpoint import declaring
 from webhook.effective.flags import find_flag
 from webhook.model.finding import Finding, Origin, Severity
 from webhook.model.names import ANCESTOR_LABEL, CLAIM, TRAINER_STEP
@@ -83,10 +84,9 @@ def _not_known(subject: Subject, jobs: list[EffectiveJob], trains: bool) -> Find
 
 
 def _declares(container: Raw, variables: Sequence[str]) -> bool:
-    return any(
-        variable.get("name") in variables and (variable.get("value") or variable.get("valueFrom"))
-        for variable in container.get("env") or ()
-    ) or any(find_flag(container.get(field) or ()) is not None for field in ("command", "args"))
+    return declaring(container, variables) is not None or any(
+        find_flag(container.get(field) or ()) is not None for field in ("command", "args")
+    )
 
 
 def _wanted(subject: Subject) -> str:

@@ -16,9 +16,9 @@ from msgspec import Struct
 
 from webhook.cluster.files import FileView
 from webhook.cluster.kinds import CONFIG_MAP, KINDS, SNAPSHOT_SUFFIX, TRAINJOB
-from webhook.cluster.objects import finished, parse_namespace, parse_run
+from webhook.cluster.objects import parse_namespace, parse_run
 from webhook.decision import default_object
-from webhook.model.cluster import Gap, Namespace, Run
+from webhook.model.cluster import Gap, Namespace, Run, finished
 from webhook.model.draft import Draft, pointer
 from webhook.model.injected import AddedToJob, AddedToRuntime, read_added_to_runtime, record
 from webhook.model.names import INJECTED, RUNTIME_KINDS

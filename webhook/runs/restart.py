@@ -49,10 +49,12 @@ def start(session: Session, run: Run, before: Found | None, expected: int | None
         f'run "{run.name}" was resumed and goes on by itself; whether it did so from its checkpoint was not seen: '
         f"{session.command('checkpoints')}"
     )
-    pod, container = _wait_new_pod(session, run, old)
+    pod, container, directory = _wait_new_pod(session, run, old)
     name = str(pod["metadata"]["name"])
     session.say(f"new pod {name} on node {pod['spec'].get('nodeName') or '?'}")
-    return _verdict(session, run, name, container, before, expected, started, _began(pod) or session.kube.clock.now())
+    own = directory.path if directory is not None else None
+    began = _began(pod) or session.kube.clock.now()
+    return _verdict(session, run, name, container, own, before, expected, started, began)
 
 
 def _began(pod: Raw) -> float | None:
@@ -63,8 +65,8 @@ def _began(pod: Raw) -> float | None:
         return None
 
 
-def _wait_new_pod(session: Session, run: Run, old: set[str]) -> tuple[Raw, str]:
-    """The first training pod that is new and has started, and the name of its training container."""
+def _wait_new_pod(session: Session, run: Run, old: set[str]) -> tuple[Raw, str, Directory | None]:
+    """The first training pod that is new and has started, the name of its training container, and its directory."""
     wait = session.waiting()
     directory: Directory | None = None
     while True:
@@ -79,7 +81,7 @@ def _wait_new_pod(session: Session, run: Run, old: set[str]) -> tuple[Raw, str]:
         for pod in fresh:
             container = directory.container if directory is not None else str(pod["spec"]["containers"][0]["name"])
             if is_running(pod, container) or _has_run(pod, container):
-                return pod, container
+                return pod, container, directory
         if now.over is not None:
             raise CannotDo(
                 f'run "{run.name}" {now.state()} before a pod of it ran: '
@@ -139,6 +141,7 @@ def _verdict(
     run: Run,
     pod: str,
     container: str,
+    own: str | None,
     before: Found | None,
     expected: int | None,
     started: float,
@@ -146,13 +149,12 @@ def _verdict(
 ) -> Resumed:
     """From the new pod's log, held against the directory; where it is silent, from the next checkpoint.
 
-    ``began``: what is younger was written by the new pod, which a look from outside may be too late to be ahead of.
+    ``own`` is the path of the run's directory. ``began``: what is younger was written by the new pod, which a look from
+    outside may be too late to be ahead of.
     """
     kube = session.kube
     path = f"/api/v1/namespaces/{run.namespace}/pods/{pod}/log"
     wait = session.waiting()
-    place = any_directory(session, run)
-    own = place.path if place is not None else None
     looked = -5.0
     denied = ""
     while True:

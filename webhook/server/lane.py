@@ -146,7 +146,8 @@ class AdmissionProtocol(HttpToolsProtocol):
     """uvicorn's protocol with the fast lane in front. ``front`` and ``line`` are set by ``protocol_for``.
 
     A connection is in one of three states: between requests or with uvicorn, receiving a body (``_head``), waiting for
-    its turn or for the cluster (``_busy``). What arrives while it waits is kept for later, and no more is read.
+    its turn or for the cluster (no ``_head``, but ``_held``: bytes of the gate's until the answer). What arrives while
+    it waits is kept for later, and no more is read.
     """
 
     front: Front
@@ -166,7 +167,6 @@ class AdmissionProtocol(HttpToolsProtocol):
         self._body: list[bytes] = []
         self._missing = 0
         self._body_timer: asyncio.TimerHandle | None = None
-        self._busy = False
         self._held = 0
         self._later: list[bytes] = []
         self._leaving = False
@@ -196,7 +196,7 @@ class AdmissionProtocol(HttpToolsProtocol):
         while data:
             if self._head is not None:
                 data = self._more_body(data)
-            elif self._busy:
+            elif self._held:
                 self._later.append(data)
                 self.flow.pause_reading()
                 return
@@ -252,7 +252,7 @@ class AdmissionProtocol(HttpToolsProtocol):
 
     def shutdown(self) -> None:
         """Leave after the answer that is being worked on; at once where there is none."""
-        if self._head is not None or self._busy:
+        if self._held:
             self._leaving = True
         else:
             super().shutdown()
@@ -260,7 +260,7 @@ class AdmissionProtocol(HttpToolsProtocol):
     def timeout_keep_alive_handler(self) -> None:
         """Close a connection that has been idle; one that was busy meanwhile gets the rest of its time."""
         self.timeout_keep_alive_task = None
-        if self._head is not None or self._busy:
+        if self._held:
             return
         left = self._last + self.timeout_keep_alive - self.loop.time()
         if left > 0.01:
@@ -340,7 +340,6 @@ class AdmissionProtocol(HttpToolsProtocol):
         self._write(self.front.admission.refuse(head.webhook, 408, message))
 
     def _decide(self, head: Head, body: bytes) -> None:
-        self._busy = True
         self.line.join(self, head, body)
 
     def answer(self, answer: Answer | Coroutine[None, None, Answer]) -> None:
@@ -361,7 +360,6 @@ class AdmissionProtocol(HttpToolsProtocol):
 
     def _leave(self) -> None:
         """The request is over; what it had of the gate goes back, once."""
-        self._busy = False
         if self._held:
             self.front.gate.drop(self._held)
             self.front.gate.leave()
