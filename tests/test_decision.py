@@ -1,4 +1,4 @@
-"""Severity after policy, mode and UPDATE: what ``decision.py`` decides beside the rules."""
+"""Severity after policy, mode and UPDATE: what ``webhook.decision`` decides beside the rules."""
 
 from __future__ import annotations
 

@@ -1,0 +1,161 @@
+"""The two questions that Checkpoint Guard answers: what to fill in, and whether to let it in.
+
+Read this first. Everything below it is pure: the same request, cluster and policy give the same answer.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from webhook.decision.asked import every_rule, rules_to_ask
+from webhook.decision.faults import broken_part, malformed
+from webhook.decision.severity import EXEMPT, PUT_BACK_ONLY, WEIGHT, in_mode, mode_of, noted, weigh
+from webhook.decision.subject import build_subject, with_strays
+from webhook.defaults import default
+from webhook.model.cluster import ClusterView, Runtime
+from webhook.model.finding import Finding, Judged, Severity
+from webhook.model.names import KINDS
+from webhook.model.policy import Policy
+from webhook.model.release import Release, infer_release
+from webhook.model.request import Request
+from webhook.model.rule import Rule
+from webhook.model.subject import Subject
+from webhook.model.verdict import Decision, Defaulted, Facts
+
+__all__ = ["build_subject", "default_object", "review_object"]
+
+
+def default_object(request: Request, cluster: ClusterView, policy: Policy, release: Release | None = None) -> Defaulted:
+    """What is absent and would keep the run from coming back, as an RFC 6902 patch. Never denies, never raises.
+
+    ``release`` overrides what the cluster says of the Trainer release. In the modes ``audit`` and ``off`` and for
+    exempt requests nothing is filled in; what was filled in before is still put back on UPDATE, since losing it would
+    strip or wedge the run.
+    """
+    mode = mode_of(request, cluster, policy)
+    put_back_only = mode in PUT_BACK_ONLY
+    if put_back_only and request.operation == "CREATE":
+        return Defaulted((), request.object, mode=mode)
+    if (fault := malformed(request)) is not None:
+        return Defaulted((), request.object, in_mode(fault, mode, policy), mode)
+    try:
+        done = default(request, cluster, policy, _release(request, cluster, release), put_back_only)
+    except Exception as error:
+        faults = in_mode(broken_part(request, "defaults", error), mode, policy)
+        return Defaulted((), request.object, faults, mode, broken=("defaults",))
+    return Defaulted(done.patch, done.object, noted(done.findings, mode), mode, done.applied, done.broken)
+
+
+def review_object(request: Request, cluster: ClusterView, policy: Policy, release: Release | None = None) -> Decision:
+    """The verdict on the object as it will be stored (after ``default_object``). Never raises.
+
+    ``release`` overrides what the cluster says of the Trainer release.
+    """
+    mode = mode_of(request, cluster, policy)
+    if mode in ("off", EXEMPT) or request.kind not in KINDS:
+        return Decision("allow", mode=mode, policy_hash=policy.hash)
+    metadata = request.object.get("metadata")
+    if isinstance(metadata, dict) and metadata.get("deletionTimestamp"):
+        return Decision("allow", mode=mode, policy_hash=policy.hash)
+    if (fault := malformed(request)) is not None:
+        faults = in_mode(fault, mode, policy)
+        verdict: Literal["allow", "warn"] = "warn" if faults and faults[0].severity is Severity.WARN else "allow"
+        return Decision(verdict, faults, mode=mode, policy_hash=policy.hash)
+    served = _release(request, cluster, release)
+    broken: list[str] = []
+    judged: list[tuple[int, int, Judged]] = []
+    spoke: set[str] = set()
+    subject: Subject | None = None
+    try:
+        subject = build_subject(request, cluster, policy, served)
+    except Exception as error:
+        broken.append("effective")
+        judged.extend(_failed(request, "effective", error, -1, mode, policy))
+    if subject is not None:
+        try:
+            subject = with_strays(subject)
+            asked, keepable = rules_to_ask(subject)
+        except Exception as error:
+            asked, keepable = every_rule(subject)
+            broken.append("script")
+            judged.extend(_failed(request, "script", error, -1, mode, policy))
+        for entry in asked:
+            try:
+                for finding in entry[2](subject):
+                    order, rule, _ = entry
+                    spoke.add(rule.id)
+                    severity = weigh(rule, finding, subject, mode)
+                    if severity is not None:
+                        judged.append((WEIGHT[severity], order, _judge(rule, finding, severity)))
+            except Exception as error:
+                order, rule, _ = entry
+                broken.append(rule.id)
+                judged.extend(_failed(request, rule.id, error, order, mode, policy))
+        if not broken and "silent" not in subject.kept:
+            # The first time counts: a later one has asked no more of them.
+            subject.kept["silent"] = keepable - spoke
+    if len(judged) > 1:
+        judged.sort(key=_position)
+    findings = tuple([entry[2] for entry in judged])
+    heaviest = findings[0].severity if findings else Severity.AUDIT
+    return Decision(
+        "deny" if heaviest is Severity.DENY else "warn" if heaviest is Severity.WARN else "allow",
+        findings,
+        _facts(subject),
+        mode,
+        _runtime_label(subject),
+        served.value,
+        policy.hash,
+        tuple(broken),
+    )
+
+
+def _failed(
+    request: Request, what: str, error: Exception, order: int, mode: str, policy: Policy
+) -> list[tuple[int, int, Judged]]:
+    return [(WEIGHT[one.severity], order, one) for one in in_mode(broken_part(request, what, error), mode, policy)]
+
+
+def _judge(rule: Rule, finding: Finding, severity: Severity) -> Judged:
+    return Judged(
+        rule.id,
+        severity,
+        finding.at,
+        finding.problem,
+        finding.why or rule.why,
+        finding.fix,
+        finding.job,
+        finding.container,
+        finding.subject,
+        finding.private,
+    )
+
+
+def _position(entry: tuple[int, int, Judged]) -> tuple[int, int]:
+    return entry[0], entry[1]
+
+
+def _release(request: Request, cluster: ClusterView, release: Release | None) -> Release:
+    return release or cluster.release() or infer_release(request.object.get("spec"))
+
+
+def _facts(subject: Subject | None) -> Facts:
+    if subject is None or subject.effective is None:
+        return Facts()
+    nodes = subject.effective.training_pods
+    if not subject.checkpoints:
+        return Facts(nodes)
+    first = subject.checkpoints[0]
+    volume = first.volume.get("name") if first.volume is not None else None
+    if volume is None and first.mount is not None:
+        volume = first.mount.get("name")
+    return Facts(nodes, first.directory, volume, first.storage.claim_name, first.storage.kind.value)
+
+
+def _runtime_label(subject: Subject | None) -> str | None:
+    if subject is None:
+        return None
+    if isinstance(subject.runtime, Runtime):
+        return subject.runtime.label
+    ref = subject.spec.get("runtimeRef") or {}
+    return f"{ref.get('kind') or 'ClusterTrainingRuntime'}/{ref.get('name') or ''}"

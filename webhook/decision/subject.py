@@ -1,0 +1,188 @@
+"""What the rules see of a request: its runtime, the pods that Trainer will build, the directories in them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from msgspec.structs import replace
+
+from webhook.effective import Built, build, infer, judge_checkpoints, launches_of
+from webhook.effective.checkpoint import Classify
+from webhook.model.cluster import ClusterView, Gap, Runtime
+from webhook.model.finding import Origin
+from webhook.model.names import MULTIKUEUE, REQUIRE
+from webhook.model.pod import Checkpoint, EffectiveJob, EffectiveSet, Raw, Storage
+from webhook.model.policy import Policy
+from webhook.model.release import Release
+from webhook.model.request import Request
+from webhook.model.script import Program, Written
+from webhook.model.subject import Subject
+from webhook.script import find_directory, find_programs, origin_of, remarks_on
+from webhook.storage import classify
+
+if TYPE_CHECKING:
+    from webhook.script import Script
+
+_STRAYS: Final = "directory-not-used"
+
+
+def build_subject(
+    request: Request, cluster: ClusterView, policy: Policy, release: Release, given: Runtime | Gap | None = None
+) -> Subject:
+    """What the rules see of a well-formed request: its runtime, its pods, its checkpoint directories.
+
+    ``given`` is a TrainJob's runtime where it is known already.
+    """
+    obj = request.object
+    spec = obj.get("spec") or {}
+    trainjob: Mapping[str, Any] | None = None
+    runtime: Runtime | Gap
+    elsewhere = False
+    if request.kind == "TrainJob":
+        trainjob = obj
+        runtime = given or _runtime_of(request, spec, cluster, release)
+        # Trainer below 2.3 ignores managedBy and runs an unsuspended job right here.
+        elsewhere = spec.get("managedBy") == MULTIKUEUE and (
+            release.at_least(Release.V2_3) or bool(spec.get("suspend"))
+        )
+    else:
+        runtime = Runtime(request.kind, request.namespace, request.name, obj, {})
+    built: Built | None = None
+    checkpoints: tuple[Checkpoint, ...] = ()
+    if isinstance(runtime, Runtime):
+        built = build(trainjob, runtime, release)
+        environment = built.environment
+
+        def written_by(job: EffectiveJob, container: Raw) -> tuple[Written, Origin] | None:
+            return find_directory(job, container, environment, _directory_of)
+
+        located = built.checkpoints(policy.directory.variables, written_by)
+        checkpoints = judge_checkpoints(located, _classifier(request, built.effective, cluster, policy, elsewhere))
+
+    told: list[tuple[Program, ...]] = []
+
+    def programs() -> tuple[Program, ...]:
+        if not told:
+            told.append(() if built is None else _programs(built, checkpoints, policy, _annotations(obj, runtime)))
+        return told[0]
+
+    before: list[Subject] = []
+
+    def old() -> Subject | None:
+        if request.operation != "UPDATE" or request.old is None:
+            return None
+        if not before:
+            then = Request(
+                "CREATE",
+                request.kind,
+                request.namespace,
+                request.name,
+                request.old,
+                None,
+                request.user,
+                request.groups,
+                request.dry_run,
+                request.uid,
+            )
+            # The old object is judged by the runtime of the new one, which cannot refer to another.
+            before.append(build_subject(then, cluster, policy, release, runtime if trainjob is not None else None))
+        return before[0]
+
+    return Subject(
+        request,
+        release,
+        policy,
+        cluster,
+        runtime,
+        None if built is None else built.effective,
+        checkpoints,
+        _required(request, cluster),
+        elsewhere,
+        old,
+        programs,
+        {},
+        {} if built is None else built.known,
+    )
+
+
+def _runtime_of(request: Request, spec: Raw, cluster: ClusterView, release: Release) -> Runtime | Gap:
+    """The runtime that Trainer reconciles from: 2.3 keeps its own copy of it from the first reconciliation on."""
+    if request.operation == "UPDATE" and release.at_least(Release.V2_3):
+        kept = cluster.snapshot(request.namespace, request.name)
+        if isinstance(kept, Runtime):
+            return kept
+    ref = spec.get("runtimeRef") or {}
+    return cluster.runtime(ref.get("kind") or "ClusterTrainingRuntime", request.namespace, ref.get("name") or "")
+
+
+def _required(request: Request, cluster: ClusterView) -> bool:
+    if request.kind != "TrainJob":
+        return False
+    namespace = cluster.namespace(request.namespace)
+    return not isinstance(namespace, Gap) and namespace.labels.get(REQUIRE) == "true"
+
+
+def _directory_of(script: Script) -> Written | None:
+    """The directory that a program writes to. The frameworks are imported with the first program that is read."""
+    from webhook.frameworks import directory_of
+
+    return directory_of(script)
+
+
+def _classifier(
+    request: Request, effective: EffectiveSet, cluster: ClusterView, policy: Policy, elsewhere: bool
+) -> Classify:
+    """What lies under a directory of these pods, by what the cluster has now."""
+    template = effective.template if effective.jobset_spec.get("volumeClaimPolicies") else None
+    run = effective.trainjob or ""
+    if effective.generate_name:
+        run += "<generated>"
+    # A ClusterTrainingRuntime alone has no namespace to look claims up in.
+    claims_elsewhere = elsewhere or request.kind == "ClusterTrainingRuntime"
+
+    def classify_here(job: EffectiveJob, container: Raw, mount: Raw | None, volume: Raw | None) -> Storage:
+        made = template(str(mount.get("name"))) if template is not None and mount is not None else None
+        return classify(volume, mount, made, request.namespace, cluster, policy, claims_elsewhere, run)
+
+    return classify_here
+
+
+def _programs(
+    built: Built, checkpoints: tuple[Checkpoint, ...], policy: Policy, annotations: tuple[Mapping[str, Any], ...]
+) -> tuple[Program, ...]:
+    launches = launches_of(built.effective, checkpoints, policy, annotations)
+    key = ("programs", policy.directory.variables, launches.told)
+    found: tuple[Program, ...] | None = built.known.get(key)
+    if found is None:
+        found = built.known[key] = find_programs(built.effective, built.environment, launches)
+    return found
+
+
+def _annotations(obj: Raw, runtime: Runtime | Gap) -> tuple[Mapping[str, Any], ...]:
+    """Those of the object, which count first, and of its runtime."""
+    own = (obj.get("metadata") or {}).get("annotations") or {}
+    if not isinstance(runtime, Runtime) or runtime.raw is obj:
+        return (own,)
+    return own, (runtime.raw.get("metadata") or {}).get("annotations") or {}
+
+
+def with_strays(subject: Subject) -> Subject:
+    """The subject with the directories that programs write to beside the declared one: those rules judge them too."""
+    effective = subject.effective
+    if effective is None or subject.policy.rules.get(_STRAYS) == "off":
+        return subject
+    found: list[Checkpoint] = []
+    for program in subject.programs():
+        if program.remarks.get(_STRAYS) == ():
+            continue
+        from webhook.rules.directory_not_used import look
+
+        job, container = program.job, program.container
+        for remark in remarks_on(program, _STRAYS, look):
+            origin = origin_of(job, container, remark.place)
+            found.append(infer(effective, job, container, remark.directory, "the program", origin))
+    if not found:
+        return subject
+    classify_here = _classifier(subject.request, effective, subject.cluster, subject.policy, subject.claims_elsewhere)
+    return replace(subject, checkpoints=(*subject.checkpoints, *judge_checkpoints(tuple(found), classify_here)))
