@@ -209,11 +209,15 @@ def test_too_large(running: Running, by: tuple[str, ...]) -> None:
     assert str(limit) in answer.error
 
 
-def test_too_large_in_chunks(running: Running) -> None:
+@pytest.mark.parametrize(
+    "tail", [[b"1\r\n \r\n0\r\n\r\n"], [b"100000\r\n" + b" " * 2**20 + b"\r\n", b"0\r\n\r\n"], [b"1\r\n \r\n"]]
+)
+def test_too_large_in_chunks(tail: list[bytes]) -> None:
+    """By the last byte, by a chunk that is not the last, and with no end at all."""
     head = "POST /mutate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
     chunk = b"100000\r\n" + b" " * 2**20 + b"\r\n"
-    with running.wire() as wire:
-        wire.send(head.encode(), *[chunk] * 8, b"0\r\n\r\n", pause=0)
+    with serving(body_seconds=0.5) as running, running.wire() as wire:
+        wire.send(head.encode(), *[chunk] * 7, *tail, pause=0)
         assert wire.answer().code == 413
 
 

@@ -145,8 +145,7 @@ class Front:
                     more = message.get("more_body", False)
                     size += len(chunk)
                     if size > BODY_LIMIT:
-                        chunks.clear()
-                        return await self._unread(receive, self._too_large(webhook))
+                        break
                     if more:
                         if not self.gate.hold(len(chunk)):
                             chunks.clear()
@@ -157,6 +156,10 @@ class Front:
             return admission.refuse(webhook, 408, f"the body did not arrive within {self.body_seconds:g} s")
         finally:
             self.gate.drop(held)
+        if size > BODY_LIMIT:
+            chunks.clear()
+            refusal = self._too_large(webhook)
+            return await self._unread(receive, refusal) if more else refusal
         answer = admission.answer(webhook, chunks[0] if len(chunks) == 1 else b"".join(chunks), trace)
         return answer if isinstance(answer, tuple) else await answer
 
