@@ -55,7 +55,8 @@ def test_without_its_runtime_a_trainjob_has_no_pods(tmp_path: Path, capsys: pyte
     path = write(tmp_path, "a.yaml", JOB)
     assert main(["pods", path, "--output", "json"]) == 2
     out, err = capsys.readouterr()
-    assert json.loads(out)["results"][0]["jobs"] == []
+    (result,) = json.loads(out)["results"]
+    assert (result["jobs"], result["trainer"]) == ([], "2.3")
     assert err.startswith(f"error: {path}:8: spec.runtimeRef.name: there is no TrainingRuntime")
     assert main(["pods", path]) == 2
     assert capsys.readouterr().out == ""

@@ -177,8 +177,30 @@ def test_what_stands_beside_ours_is_named_once_for_all_files(tmp_path: Path) -> 
     loaded = load_files([str(file) for file in files])
     words = "not read here: Service, nor in 2 more of the files"
     assert [(notice.file, notice.message) for notice in loaded.notices] == [(str(files[0]), words)]
-    # What a folder holds beside is not what somebody named.
-    assert load_files([str(tmp_path)]).notices == []
+    assert [notice.message for notice in load_files([str(tmp_path)]).notices] == [words]
+
+
+def test_what_is_not_read_of_a_folder_is_named_once(tmp_path: Path) -> None:
+    others = {"b.yaml": "", "c.yaml": "a: b: c\n", "d.yaml": "\0", "e.json": "{}", "f.yaml": "kind: trainjob"}
+    for name, text in {"a.yaml": CLAIM.format(name="a"), **others}.items():
+        (tmp_path / name).write_text(text)
+    loaded = load_files([str(tmp_path)])
+    words = "nothing is read here of b.yaml, c.yaml, d.yaml and 2 more of its files"
+    assert [(notice.file, notice.message) for notice in loaded.notices] == [(str(tmp_path), words)]
+    assert (labels(loaded), loaded.errors) == (["PersistentVolumeClaim/a"], [])
+    for name in ("d.yaml", "e.json", "f.yaml"):
+        (tmp_path / name).unlink()
+    assert load_files([str(tmp_path)]).notices[0].message == "nothing is read here of b.yaml, c.yaml"
+
+
+def test_an_object_of_our_group_needs_its_kind() -> None:
+    headless = "apiVersion: trainer.kubeflow.org/v1alpha1\n{}metadata: {{name: a}}\n"
+    for kind, line, said in (("", 1, "absent"), ("kind: [TrainJob]\n", 2, "no string")):
+        (error,) = load(headless.format(kind)).errors
+        assert (error.line, error.field) == (line, "kind")
+        assert error.message.startswith(f"{said}: trainer.kubeflow.org/v1alpha1 has TrainJob")
+    (error,) = load("apiVersion: v1\nkind: List\nitems:\n- kind: TrainJob\n  metadata: {name: a}\n").errors
+    assert (error.line, error.field) == (4, "items[0].apiVersion")
 
 
 def test_an_object_may_stand_once() -> None:

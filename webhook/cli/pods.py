@@ -62,6 +62,7 @@ def run(arguments: argparse.Namespace) -> int:
 
         results = [
             pods_result(document.kind, document.namespace, document.name, subject.effective)
+            | {"trainer": subject.release.value}  # which is known without a runtime, too
             for document, subject in built
         ]
         write_text(encode({"results": results}))

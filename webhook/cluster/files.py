@@ -28,6 +28,8 @@ MAX_FILE: Final = 32 * 1024 * 1024
 """Bytes of one file. An object of the API is at most some 3 MiB; parsing this much takes about half a minute."""
 SUFFIXES: Final = (".yaml", ".yml", ".json")
 _KUSTOMIZATION: Final = "kustomization.yaml"
+_NAMED: Final = 3
+"""How many of a folder's files of which nothing is read are named."""
 
 _API_VERSIONS: Final[dict[str, tuple[str, ...]]] = {
     **dict.fromkeys(KINDS, (API_VERSION,)),
@@ -130,6 +132,10 @@ class Loaded:
         self.aside: dict[str, list[str]] = {}
         """Names of what stood beside objects that are read -> the files in which it stood."""
 
+    def found(self) -> int:
+        """How much was said so far: objects, errors and notices."""
+        return len(self.documents) + len(self.errors) + len(self.notices)
+
     def of_kind(self, *kinds: str) -> list[Document]:
         """The documents of these kinds, in the order in which they were read."""
         return [document for document in self.documents if document.kind in kinds]
@@ -153,8 +159,12 @@ def load_files(paths: Iterable[str], stdin: BinaryIO | None = None, seen: set[st
         if os.path.isdir(path):  # noqa: PTH112 - pathlib alone would be a tenth of the start-up time
             before = len(loaded.documents), len(loaded.errors)
             kustomized: list[str] = []
+            others: list[str] = []
             for file in _walk(path, loaded, kustomized):
-                _read_file(file, loaded, seen, False)
+                found = loaded.found()
+                new = _read_file(file, loaded, seen, False)
+                if new and found == loaded.found() and not file.endswith(_KUSTOMIZATION):
+                    others.append(file)
             for where in kustomized:
                 below = os.path.join(where, "")  # noqa: PTH118
                 if any(document.file.startswith(below) for document in loaded.documents[before[0] :]):
@@ -162,11 +172,20 @@ def load_files(paths: Iterable[str], stdin: BinaryIO | None = None, seen: set[st
                     loaded.notices.append(Notice(f"{below}{_KUSTOMIZATION}", words))
             if before == (len(loaded.documents), len(loaded.errors)):
                 loaded.notices.append(Notice(path, "no object that is read here stands in the files of this folder"))
+            elif others:
+                loaded.notices.append(Notice(path, f"nothing is read here of {_first_of(path, others)}"))
         else:
             _read_file(path, loaded, seen, True)
     _tell_aside(loaded)
     _refuse_duplicates(loaded)
     return loaded
+
+
+def _first_of(folder: str, files: Sequence[str]) -> str:
+    below = len(os.path.join(folder, ""))  # noqa: PTH118
+    names = [file[below:] for file in files[:_NAMED]]
+    more = len(files) - len(names)
+    return ", ".join(names) + (f" and {more} more of its files" if more else "")
 
 
 def _tell_aside(loaded: Loaded) -> None:
@@ -216,19 +235,21 @@ def _walk(folder: str, loaded: Loaded, kustomized: list[str]) -> Iterator[str]:
                     yield path
 
 
-def _read_file(path: str, loaded: Loaded, seen: set[str], named: bool) -> None:
+def _read_file(path: str, loaded: Loaded, seen: set[str], named: bool) -> bool:
+    """Whether the file was not read before."""
     try:
         real = os.path.realpath(path)
         if real in seen:
-            return
+            return False
         seen.add(real)
         with open(path, "rb") as stream:  # noqa: PTH123
             data = _read_limited(stream)
     except (OSError, ValueError) as error:
         loaded.errors.append(FileError(path, None, None, _reason(error)))
         loaded.damaged.update(STATE_KINDS)
-        return
+        return True
     _read_text(path, data, loaded, named)
+    return True
 
 
 def _reason(error: OSError | ValueError) -> str:
@@ -280,12 +301,12 @@ def _read_text(file: str, data: bytes, loaded: Loaded, named: bool) -> None:
                 loaded.errors.append(FileError(file, error.line, error.field, error.message + hint))
                 loaded.damaged.update(kinds)
             continue
-    if not named:
-        return
     if len(loaded.documents) > documents or len(loaded.errors) > errors:
         if names := ", ".join(name for name, told in others.items() if not told):
             loaded.aside.setdefault(names, []).append(file)
         return
+    if not named:
+        return  # load_files tells of all such files of a folder at once
     if empty:
         loaded.notices.append(Notice(file, "the file is empty"))
     else:
@@ -312,11 +333,8 @@ def _take(file: str, piece: Piece, index: int, line: int, value: Any, loaded: Lo
         loaded.errors.append(FileError(file, line, None, f"this is {what}, not a Kubernetes object"))
         return
     kind = value.get("kind")
-    if not isinstance(kind, str) or not kind:
-        others["an object without kind"] = False
-        return
     items = value.get("items")
-    if kind.endswith("List") and "items" in value:
+    if isinstance(kind, str) and kind.endswith("List") and "items" in value:
         if items is not None and not isinstance(items, list):
             loaded.errors.append(_at(piece, index, file, "items", "this is no list"))
             return
@@ -351,10 +369,15 @@ def _take_object(
     kind = obj.get("kind")
     versions = _API_VERSIONS.get(kind) if isinstance(kind, str) else None
     version = obj.get("apiVersion")
+    base = "" if item is None else f"items[{item}]."
     if versions is None or not isinstance(kind, str):
-        misspelt = isinstance(kind, str) and isinstance(version, str) and version.startswith(_OUR_GROUP)
-        others[kind if isinstance(kind, str) and kind else "an object without kind"] = misspelt
-        if misspelt:
+        ours = isinstance(version, str) and version.startswith(_OUR_GROUP)
+        named = isinstance(kind, str) and bool(kind)
+        others[str(kind) if named else "an object without kind"] = ours
+        if ours and not named:
+            words = f"{'absent' if not kind else 'no string'}: {API_VERSION} has {', '.join(KINDS)}"
+            loaded.errors.append(_at(piece, index, file, f"{base}kind", words))
+        elif ours:
             from webhook.model.nearest import nearest
 
             meant = nearest(str(kind), KINDS)[0]
@@ -364,11 +387,11 @@ def _take_object(
     if version not in versions:
         others[f"{kind} of apiVersion {version}"] = kind in KINDS
         if kind in KINDS:
-            words = f'{kind} of apiVersion "{version}" is not read: "{versions[0]}" is' if version else None
-            if words is None:
-                fault = FileError(file, line, "apiVersion", f'absent: {kind} has apiVersion "{versions[0]}"')
-                loaded.errors.append(fault)
+            if not version:
+                words = f'absent: {kind} has apiVersion "{versions[0]}"'
+                loaded.errors.append(_at(piece, index, file, f"{base}apiVersion", words))
             else:
+                words = f'{kind} of apiVersion "{version}" is not read: "{versions[0]}" is'
                 loaded.notices.append(Notice(file, words))
         return
     document = Document(file, piece, index, line, item, obj)
