@@ -118,6 +118,24 @@ def test_patch_line_has_paths_and_no_values() -> None:
     assert "traceparent" not in line
 
 
+@pytest.mark.parametrize(
+    ("kind", "spec", "runtime"),
+    [
+        ("TrainJob", {"runtimeRef": {"kind": "TrainingRuntime", "name": "r"}}, "TrainingRuntime/r"),
+        ("TrainJob", {"runtimeRef": {"name": "torch"}}, "ClusterTrainingRuntime/torch"),
+        ("TrainJob", {"runtimeRef": None}, None),
+        ("TrainJob", {"runtimeRef": {"name": 3}}, None),
+        ("TrainJob", "spec", None),
+        ("TrainingRuntime", {}, "TrainingRuntime/run"),
+    ],
+)
+def test_runtime_is_told_where_nothing_was_judged(kind: str, spec: Any, runtime: str | None) -> None:
+    """In ``/mutate``, in mode ``off``, while an object is being deleted."""
+    request = Request("UPDATE", kind, "team", "run", {"spec": spec})
+    assert patch_record(request, Defaulted((), {}), False, 1, "", "")["runtime"] == runtime
+    assert decision_record(request, Decision("allow", mode="off"), False, 1, "")["runtime"] == runtime
+
+
 def test_documented() -> None:
     """Every field of both kinds of line stands in docs/audit-log.md."""
     text = (Path(__file__).parents[1] / "docs" / "audit-log.md").read_text()

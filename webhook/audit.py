@@ -197,7 +197,7 @@ def decision_record(
 ) -> dict[str, Any]:
     """The line of a verdict. ``generated`` says that the name is a generateName; ``seconds`` is what it took."""
     record = _head("validate", request, generated, trace)
-    record["runtime"] = decision.runtime
+    record["runtime"] = decision.runtime or _runtime(request)
     record["verdict"] = decision.verdict
     record["mode"] = decision.mode
     record["findings"] = _findings(decision.findings, f"{request.kind}/{request.name}")
@@ -206,8 +206,8 @@ def decision_record(
     record["facts"] = {
         "nodes": facts.nodes,
         "directory": _clip(facts.directory),
-        "volume": facts.volume,
-        "claim": facts.claim,
+        "volume": _clip(facts.volume),
+        "claim": _clip(facts.claim),
         "storage": facts.storage,
     }
     if decision.release is not None:
@@ -224,7 +224,7 @@ def patch_record(
 ) -> dict[str, Any]:
     """The line of ``/mutate``: which paths it changed, never to what."""
     record = _head("mutate", request, generated, trace)
-    record["runtime"] = None
+    record["runtime"] = _runtime(request)
     record["verdict"] = "allow"
     record["mode"] = defaulted.mode
     record["findings"] = _findings(defaulted.findings, f"{request.kind}/{request.name}")
@@ -255,6 +255,17 @@ def _head(webhook: str, request: Request, generated: bool, trace: str) -> dict[s
     if trace:
         record["traceparent"] = trace
     return record
+
+
+def _runtime(request: Request) -> str | None:
+    """What the TrainJob refers to, a runtime itself; None where the object does not say."""
+    if request.kind != "TrainJob":
+        return f"{request.kind}/{_clip(request.name)}"
+    spec = request.object.get("spec")
+    reference = spec.get("runtimeRef") if type(spec) is dict else None
+    if type(reference) is not dict or type(name := reference.get("name")) is not str or not name:
+        return None
+    return _clip(f"{reference.get('kind') or 'ClusterTrainingRuntime'}/{name}")
 
 
 def _tail(record: dict[str, Any], seconds: float, policy_hash: str) -> dict[str, Any]:
