@@ -50,9 +50,9 @@ def run_case(path: Path) -> tuple[list[tuple[str, Judged]], tuple[str, ...]]:
 
 
 def run_documents(
-    path: Path, documents: list[Document], served: Release | None = None
+    path: Path, documents: list[Document], served: Release | None = None, every: bool = False
 ) -> tuple[list[tuple[str, Judged]], tuple[str, ...]]:
-    """The same for documents that stand for the case's own, on a release of one's choice."""
+    """The same for documents that stand for the case's own, on a release of one's choice; of ``every`` rule."""
     options = options_of(path)
     before = _load(path.parent / options.old) if options.old else []
     found: list[tuple[str, Judged]] = []
@@ -63,7 +63,9 @@ def run_documents(
         release = served or options.trainer or infer_release(document.object.get("spec"))
         decision = review_object(_request(document, before, options), FileView(documents, release), Policy(), release)
         broken += decision.broken
-        found += [(document.label, finding) for finding in decision.findings if finding.rule == path.parent.name]
+        found += [
+            (document.label, finding) for finding in decision.findings if every or finding.rule == path.parent.name
+        ]
     return found, tuple(broken)
 
 

@@ -109,12 +109,17 @@ class EffectiveJob(Struct, frozen=True):
                 return volume  # type: ignore[no-any-return]
         return None
 
-    def volume_origin(self, name: str) -> Origin:
-        """Where the volume (one from a claim template too) was written last."""
+    def written_volumes(self, name: str) -> Iterator[tuple[str, Raw, Origin]]:
+        """Each text of the volume, the last first: the object that it stands in, the volume as written, its place."""
         for layer in reversed(self.layers):
             for index, volume in enumerate(layer.pod.get("volumes") or ()):
                 if volume.get("name") == name:
-                    return layer.at(f"volumes[{index}]", short=f"volume {name}")
+                    yield layer.object, volume, layer.at(f"volumes[{index}]", short=f"volume {name}")
+
+    def volume_origin(self, name: str) -> Origin:
+        """Where the volume (one from a claim template too) was written last."""
+        for _, _, origin in self.written_volumes(name):
+            return origin
         if self.claim_layer is not None and f"volume {name}" in self.claim_layer.places:
             return self.claim_layer.at(short=f"volume {name}")
         return self.pod_origin("volumes")
@@ -132,14 +137,18 @@ class EffectiveJob(Struct, frozen=True):
                 return layer.at(f"{kind}[{index}]", short=f"container {name}")
         return controllers or self.pod_origin("containers")
 
-    def mount_origin(self, container: str, mount_path: str) -> Origin:
-        """Where the mount at ``mount_path`` (as written) of the container was written last."""
+    def written_mounts(self, container: str, mount_path: str) -> Iterator[tuple[str, Raw, Origin]]:
+        """Each text of the container's mount at ``mount_path`` (as written), as ``written_volumes`` has it."""
         for layer, kind, index, raw in self._written(container):
             for at, mount in enumerate(raw.get("volumeMounts") or ()):
                 if mount.get("mountPath") == mount_path:
-                    return layer.at(
-                        f"{kind}[{index}].volumeMounts[{at}]", short=f"container {container} mount {mount_path}"
-                    )
+                    short = f"container {container} mount {mount_path}"
+                    yield layer.object, mount, layer.at(f"{kind}[{index}].volumeMounts[{at}]", short=short)
+
+    def mount_origin(self, container: str, mount_path: str) -> Origin:
+        """Where the mount at ``mount_path`` (as written) of the container was written last."""
+        for _, _, origin in self.written_mounts(container, mount_path):
+            return origin
         return self.container_origin(container)
 
     def env_origin(self, container: str, name: str) -> Origin:

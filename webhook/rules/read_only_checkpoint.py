@@ -51,20 +51,30 @@ def check(subject: Subject) -> Iterator[Finding]:
 
 
 def _repair(subject: Subject, checkpoint: Checkpoint) -> tuple[Origin, str]:
-    """The place that makes it read-only, and what to write there or, over a runtime's, in the TrainJob."""
-    mount, volume = checkpoint.mount or EMPTY, checkpoint.volume
+    """The place that makes it read-only, and what to write there or, over a runtime's, in the TrainJob.
+
+    The runtime's counts first: what an override leaves out stays in the merge, and Trainer drops its ``false``.
+    """
+    mount, volume, job = checkpoint.mount or EMPTY, checkpoint.volume, checkpoint.job
     if mount.get("readOnly"):
-        at = checkpoint.mount_origin()
+        written = job.written_mounts(checkpoint.container_name, str(mount.get("mountPath") or ""))
+        at = _first([place for _, own, place in written if own.get("readOnly")], checkpoint.mount_origin())
         writable = {key: value for key, value in mount.items() if key not in ("readOnly", "recursiveReadOnly")}
         over = _over(subject, checkpoint, at, str(mount.get("name") or ""), [])
         return at, over or to_yaml({"volumeMounts": [writable]})
-    at = checkpoint.volume_origin()
     if volume is not None and (source := source_of(volume)) and (volume.get(source) or EMPTY).get("readOnly"):
+        texts = job.written_volumes(str(volume.get("name") or ""))
+        places = [place for _, own, place in texts if (own.get(source) or EMPTY).get("readOnly")]
+        at = _first(places, checkpoint.volume_origin())
         body = {key: value for key, value in volume[source].items() if key != "readOnly"}
         name = free_name(checkpoint.job)
         over = _over(subject, checkpoint, at, name, [{"name": name, source: body}])
         return at, over or to_yaml({"volumes": [{"name": volume.get("name"), source: body}]})
-    return at, claim_instead(subject, checkpoint)
+    return checkpoint.volume_origin(), claim_instead(subject, checkpoint)
+
+
+def _first(last_first: list[Origin], otherwise: Origin) -> Origin:
+    return last_first[-1] if last_first else otherwise
 
 
 def _over(subject: Subject, checkpoint: Checkpoint, at: Origin, name: str, volumes: list[Raw]) -> str:

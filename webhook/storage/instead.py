@@ -15,7 +15,7 @@ from webhook.model.pod import EMPTY, Checkpoint, EffectiveJob, Raw
 from webhook.model.size import format_at_least
 from webhook.model.subject import Subject
 from webhook.storage.claims import MANY, judge_claim
-from webhook.storage.sources import CLAIM
+from webhook.storage.sources import CLAIM, source_of
 from webhook.storage.uses import Use
 
 _SIZE = "100Gi"
@@ -97,7 +97,26 @@ def override_at(
         }
     pod: dict[str, Any] = {"volumes": list(volumes)} if volumes else {}
     pod[_list_of(checkpoint)] = [{"name": checkpoint.container_name, "volumeMounts": [over]}]
-    return override_yaml(subject.release, subject.spec, checkpoint.job.name, pod)
+    text = override_yaml(subject.release, subject.spec, checkpoint.job.name, pod)
+    replaced = _own_mount(subject, checkpoint, over)
+    return f'# instead of the mount of volume "{replaced}"\n{text}' if replaced else text
+
+
+def _own_mount(subject: Subject, checkpoint: Checkpoint, over: Raw) -> str:
+    """The volume of a mount of the TrainJob's own that cannot stand beside ``over``: in one override a volume is
+    mounted once, and a path is taken once."""
+    mounts = (
+        mount
+        for layer in checkpoint.job.layers
+        if layer.object == subject.label
+        for container in layer.pod.get(_list_of(checkpoint)) or ()
+        if container.get("name") == checkpoint.container_name
+        for mount in container.get("volumeMounts") or ()
+    )
+    clashing = (
+        mount for mount in mounts if mount.get("name") == over["name"] or mount.get("mountPath") == over["mountPath"]
+    )
+    return next((str(mount.get("name") or "") for mount in clashing), "")
 
 
 def named_claim(subject: Subject, use: Use, claim: str) -> str:
@@ -192,7 +211,12 @@ def _is_claim_of_runtime(subject: Subject, checkpoint: Checkpoint) -> bool:
 
 
 def _is_own(subject: Subject, checkpoint: Checkpoint) -> bool:
-    return checkpoint.volume is not None and checkpoint.volume_origin().object == subject.label
+    """Whether a claim written there stands alone: what another object writes of the volume stays in the merge."""
+    if checkpoint.volume is None or checkpoint.volume_origin().object != subject.label:
+        return False
+    written = checkpoint.job.written_volumes(str(checkpoint.volume.get("name") or ""))
+    others = [volume for owner, volume, _ in written if owner != subject.label]
+    return all(source_of(volume) == CLAIM and not volume[CLAIM].get("readOnly") for volume in others)
 
 
 def _list_of(checkpoint: Checkpoint) -> str:
