@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from prometheus_client import generate_latest
@@ -10,6 +11,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.server.serving import DENIED
 from webhook.metrics import METRICS, Metrics, catalogue
 
+ROOT = Path(__file__).parents[1]
+
 
 def served(metrics: Metrics) -> dict[str, str]:
     families = text_string_to_metric_families(generate_latest(metrics.registry).decode())
@@ -17,7 +20,7 @@ def served(metrics: Metrics) -> dict[str, str]:
 
 
 def test_catalogue_is_current() -> None:
-    text = (Path(__file__).parents[1] / "docs" / "metrics.md").read_text()
+    text = (ROOT / "docs" / "metrics.md").read_text()
     assert text == catalogue(), "run: python -m webhook.metrics > docs/metrics.md"
 
 
@@ -34,6 +37,18 @@ def test_named_as_prometheus_has_it() -> None:
         assert metric.help.endswith(".")
         if metric.kind == "histogram":
             assert metric.name.endswith("_seconds")
+
+
+def test_what_is_alerted_on_counts_from_nothing() -> None:
+    """A counter that begins with 1 has no increase in Prometheus, so its alert would miss the first time."""
+    metrics = Metrics(process=False)
+    metrics.audit_sink("stdout", lambda: 0)
+    texts = [path.read_text() for path in (ROOT / "deploy").rglob("rules.yaml")]
+    alerted = set(re.findall(r"(?:increase|rate)\((ckptguard_(?!certs_)\w+)", "\n".join(texts)))
+    assert {"ckptguard_broken_total", "ckptguard_audit_lines_lost_total"} <= alerted
+    there = {sample.name for family in metrics.registry.collect() for sample in family.samples}
+    assert alerted <= there
+    assert metrics.registry.get_sample_value("ckptguard_broken_total", {"part": "ephemeral-checkpoint"}) == 0
 
 
 def test_counts() -> None:

@@ -15,7 +15,9 @@ from prometheus_client.gc_collector import GCCollector
 from prometheus_client.process_collector import ProcessCollector
 
 from webhook import __version__
+from webhook.defaults import RUNTIME_CREATE, RUNTIME_UPDATE, TRAINJOB_CREATE, TRAINJOB_UPDATE
 from webhook.model.names import KINDS
+from webhook.rules import RULES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -25,6 +27,12 @@ if TYPE_CHECKING:
 MUTATE: Final = "/mutate"
 VALIDATE: Final = "/validate"
 CODES: Final = (200, 400, 403, 405, 408, 413, 415, 503)
+PARTS: Final = (
+    *("server", "effective", "script", "defaults", "record"),
+    *dict.fromkeys(part.name for part in (*TRAINJOB_CREATE, *TRAINJOB_UPDATE, *RUNTIME_CREATE, *RUNTIME_UPDATE)),
+    *(rule.id for rule in RULES),
+)
+"""What of ours may raise."""
 BUCKETS: Final = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 1.0, 2.5)
 """Seconds. A decision takes a tenth of a millisecond; one with live reads at most the look-up budget of 2 s."""
 
@@ -200,6 +208,8 @@ class Metrics:
         self._findings = self._counter("ckptguard_findings_total")
         self._finding: dict[tuple[str, str], Counter] = {}
         self._broken = self._counter("ckptguard_broken_total")
+        for part in PARTS:  # ``increase`` sees nothing in a series that begins with its first count
+            self._broken.labels(part)
         lookups = self._counter("ckptguard_lookups_total")
         self.lookups = {result: lookups.labels(result) for result in ("answered", "late", "failed")}
         reads = self._counter("ckptguard_live_reads_total")

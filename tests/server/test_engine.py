@@ -90,7 +90,7 @@ class Guard:
             sample.labels["part"]: sample.value
             for family in self.metrics.registry.collect()
             for sample in family.samples
-            if sample.name == "ckptguard_broken_total"
+            if sample.name == "ckptguard_broken_total" and sample.value
         }
 
 
