@@ -413,6 +413,15 @@ def test_initializers_get_uri_env_and_secret() -> None:
     assert found.env_origin(name, "T").field == "spec.initializer.model.env[0]"
 
 
+def test_a_runtime_patch_can_take_the_label_away() -> None:
+    spec = override(Release.V2_3, {"volumes": [CLAIM]})
+    template = spec["runtimePatches"][0]["trainingRuntimeSpec"]["template"]["spec"]["replicatedJobs"][0]["template"]
+    template["metadata"] = {"labels": {"$patch": "replace"}}
+    built = only(pods(runtime(job(), policy=TORCH), trainjob({"env": [{"name": "A", "value": "1"}]}, **spec)))
+    assert not built.receives_trainer
+    assert built.metadata[0].raw == {"labels": {}}
+
+
 def test_a_label_can_come_from_a_runtime_patch() -> None:
     spec = override(Release.V2_3, {"volumes": [CLAIM]})
     template = spec["runtimePatches"][0]["trainingRuntimeSpec"]["template"]["spec"]["replicatedJobs"][0]["template"]

@@ -190,6 +190,30 @@ def test_directives_and_nulls_are_pruned_before_the_merge() -> None:
         assert merge_pod(pod, {"volumes": [{"name": "c", **directive}]}) == pod
 
 
+@pytest.mark.parametrize(
+    ("base", "patch", "merged"),
+    [
+        ({"a": "1", "b": "1"}, {"$patch": "replace", "b": "2"}, {"b": "2"}),
+        ({"a": "1"}, {"$patch": "delete", "b": "2"}, None),
+        ({"a": "1"}, {"b": "2"}, {"a": "1", "b": "2"}),
+        (None, {"$patch": "replace", "b": "2"}, None),
+        (None, {"b": "2"}, {"b": "2"}),
+    ],
+)
+def test_a_directive_counts_where_keys_may_be_anything(base: Any, patch: Any, merged: Any) -> None:
+    # As the four releases did it; `$patch` is the one field that their CRDs do not prune there.
+    def driver(attributes: Any) -> dict[str, Any]:
+        return {"driver": "d"} | ({} if attributes is None else {"volumeAttributes": attributes})
+
+    pod = {"volumes": [{"name": "v", "csi": driver(base)}], "nodeSelector": base}
+    out = merge_pod(pod, {"volumes": [{"name": "v", "csi": driver(patch)}], "nodeSelector": patch})
+    assert out["volumes"][0]["csi"].get("volumeAttributes") == merged
+    assert out["nodeSelector"] == (merged or {})
+    if base is None:
+        new = merge_pod({}, {"volumes": [{"name": "v", "csi": driver(patch)}]})
+        assert new["volumes"][0]["csi"].get("volumeAttributes") == merged
+
+
 def test_neither_side_changes_and_what_did_not_change_is_shared() -> None:
     pod = {"volumes": [{"name": "a", "emptyDir": {}}], "containers": [{"name": "node", "env": [{"name": "A"}]}]}
     before = repr(pod)

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from webhook.effective.overrides import Override, overrides_of
 from webhook.effective.ports import built_ports
-from webhook.effective.strategic_merge import merge_pod
+from webhook.effective.strategic_merge import merge_free, merge_pod
 from webhook.effective.template import (
     DATASET,
     LAUNCHER,
@@ -136,7 +136,7 @@ def _jobs(prepared: Prepared, spec: Raw, name: str) -> tuple[EffectiveJob, ...]:
                     if "containers" in entry.layer.pod:
                         node = node_index(pod)
                 if entry.labels:
-                    labels = {**labels, **entry.labels}
+                    labels = merge_free(labels, entry.labels)
                 if entry.metadata:
                     metadata += entry.metadata
         ancestor = shape.ancestors[index]
@@ -175,10 +175,10 @@ def _relabelled(prepared: Prepared, overrides: dict[str, list[Override]]) -> Sha
     """The shape with labels that runtimePatches add to job templates (2.2 and later)."""
     ancestors: list[str | None] = []
     for job in prepared.jobs:
-        ancestor = job.labels.get(ANCESTOR_LABEL)
+        labels = job.labels
         for entry in overrides.get(job.name) or ():
-            ancestor = entry.labels.get(ANCESTOR_LABEL, ancestor)
-        ancestors.append(ancestor)
+            labels = merge_free(labels, entry.labels)
+        ancestors.append(labels.get(ANCESTOR_LABEL))
     return shape_of(
         prepared.jobs,
         tuple(ancestors),

@@ -104,6 +104,9 @@ def overrides_of(spec: Raw, label: str, release: Release) -> dict[str, list[Over
 
 
 def _metadata(of: str, label: str, field: str, raw: Raw | None) -> tuple[Metadata, ...]:
+    for kind in ("labels", "annotations"):
+        if raw and "$patch" in (raw.get(kind) or ()):  # a directive of the merge, and no label
+            raw = {**raw, kind: {key: value for key, value in raw[kind].items() if key != "$patch"}}
     return (Metadata(of, Origin(label, field, f"{of} metadata"), raw),) if raw else ()
 
 

@@ -3,9 +3,10 @@
 The patch keys are those of the Go types: volumes, containers, initContainers, env, imagePullSecrets and schedulingGates
 merge by ``name``, volumeMounts by ``mountPath``; every other list replaces, every other map merges key by key.
 
-Directives (``$patch``, ``$retainKeys``, ``$setElementOrder/...``, null as "delete") never take effect: the CRD prunes
-unknown fields and nulls before Trainer sees them. And Trainer marshals typed patches, so a zero value of a field that
-is no pointer (``value: ""``, ``readOnly: false``) is left out of the patch and leaves the runtime's value standing.
+Directives (``$patch``, ``$retainKeys``, ``$setElementOrder/...``, null as "delete") take no effect where the CRD prunes
+unknown fields and nulls before Trainer sees them; only maps with keys of any name keep a ``$patch`` (``merge_free``).
+And Trainer marshals typed patches, so a zero value of a field that is no pointer (``value: ""``, ``readOnly: false``)
+is left out of the patch and leaves the runtime's value standing.
 The CRD also fills in some fields of a volume source, and these do replace what the runtime says.
 """
 
@@ -65,6 +66,9 @@ _ALWAYS: Final[Mapping[str, Raw]] = {
 
 So an override that leaves one out takes away what the runtime says (seen on 2.1 and 2.3).
 """
+_FREE: Final = frozenset(("volumeAttributes", "options", "labels", "annotations", "matchLabels"))
+"""Maps of text in volume sources whose keys may be anything, ``$patch`` included."""
+_DIRECTIVE: Final = "$patch"
 _NOTHING: Final[Raw] = {}
 _DEEPEST: Final = 24
 """No field of core/v1 that can be merged lies deeper."""
@@ -82,9 +86,14 @@ def merge_pod(pod: Raw, patch: Raw) -> dict[str, Any]:
         merge = _MERGE.get(field)
         if merge is not None:
             key, merge_item = merge
-            out[field] = merge_list(pod.get(field) or (), value, key, merge_item)
+            merged = merge_list(pod.get(field) or (), value, key, merge_item)
+            if field == "volumes":
+                merged = _settled(merged, value)
+            out[field] = merged
         elif field == "tolerations":
             out[field] = value
+        elif field == "nodeSelector":
+            out[field] = merge_free(pod.get(field), value)
         elif type(value) is dict and type(pod.get(field)) is dict:
             out[field] = merge_map(pod[field], value)
         else:
@@ -153,11 +162,38 @@ def merge_map(base: Raw, patch: Raw, pointers: bool = True, depth: int = 0) -> d
         if not pointers and not value and _is_unsaid(field, value):
             continue
         mine = out.get(field)
-        if type(value) is dict and type(mine) is dict and depth < _DEEPEST:
+        if type(value) is dict and field in _FREE and _DIRECTIVE in value:
+            out[field] = merge_free(mine, value) or None
+        elif type(value) is dict and type(mine) is dict and depth < _DEEPEST:
             out[field] = _merge_field(field, mine, value, pointers, depth + 1)
         else:
             out[field] = value
     return out
+
+
+def merge_free(base: Raw | None, patch: Raw) -> dict[str, Any]:
+    """Two maps with keys of any name (labels, a nodeSelector). A ``$patch`` there is obeyed, and drops what is new.
+
+    Trainer's webhook panics over another word than ``replace`` and ``delete``, so no pods follow from one.
+    """
+    how = patch.get(_DIRECTIVE)
+    if how is None:
+        return {**base, **patch} if base else dict(patch)
+    if not base or how == "delete":
+        return {}
+    own = {key: value for key, value in patch.items() if key != _DIRECTIVE}
+    return own if how == "replace" else {**base, **own}
+
+
+def _settled(volumes: list[Raw], patch: Sequence[Raw]) -> list[Raw]:
+    """The merged volumes without the directives of new ones, which have nothing to act on."""
+    for source in ("csi", "flexVolume"):
+        if any(source in volume for volume in patch):
+            volumes = [
+                {**volume, source: merge_map(_NOTHING, volume[source])} if volume.get(source) else volume
+                for volume in volumes
+            ]
+    return volumes
 
 
 def _merge_field(field: str, base: Raw, patch: Raw, pointers: bool, depth: int = 0) -> dict[str, Any]:
