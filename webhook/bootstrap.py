@@ -272,7 +272,7 @@ def _certificate(settings: Settings, metrics: Metrics, cluster: Cluster) -> Cert
     try:
         return Certificate(cert, key, settings.tls_client_ca, callers, told)
     except PairRefused as refused:
-        raise SettingsError(f"{cert}, {key}: no certificate and key that belong together: {refused}") from None
+        raise SettingsError(f"nothing can be served with {cert} and {key}: {refused}") from None
 
 
 def _sinks(settings: Settings) -> list[Sink]:
@@ -288,6 +288,6 @@ def _sinks(settings: Settings) -> list[Sink]:
 
 
 def _words(fault: Any) -> str:
-    place = ".".join(str(part) for part in fault["loc"])
+    place = ".".join(f"CKPTGUARD_{part}".upper() for part in fault["loc"])
     message = str(fault["msg"]).removeprefix("Value error, ")
     return f"{place}: {message}" if place else message

@@ -63,7 +63,7 @@ class Settings(BaseSettings):
         if self.tls_client_ca is not None and self.insecure_http:
             raise ValueError("client certificates need TLS, not --insecure-http")
         if self.tls_client_names and self.tls_client_ca is None:
-            raise ValueError("tls_client_names says nothing without tls_client_ca")
+            raise ValueError("CKPTGUARD_TLS_CLIENT_NAMES says nothing without CKPTGUARD_TLS_CLIENT_CA")
         return self
 
 

@@ -69,8 +69,8 @@ def test_listen(text: str, expected: tuple[str, int]) -> None:
         ({**HTTP, "listen": "8443"}, "is not ADDR:PORT"),
         ({**HTTP, "listen": "::1:8443"}, "brackets"),
         ({**HTTP, "listen": "x:99999"}, "is not ADDR:PORT"),
-        ({**HTTP, "audit_queue": 0}, "audit_queue: "),
-        ({**HTTP, "log_level": "loud"}, "log_level: "),
+        ({**HTTP, "audit_queue": 0}, "CKPTGUARD_AUDIT_QUEUE: "),
+        ({**HTTP, "log_level": "loud"}, "CKPTGUARD_LOG_LEVEL: "),
     ],
 )
 def test_faults(flags: dict[str, object], words: str) -> None:
@@ -81,7 +81,7 @@ def test_faults(flags: dict[str, object], words: str) -> None:
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
-        ({"tls_cert": "none.crt", "tls_key": "none.key"}, "no certificate and key that belong together"),
+        ({"tls_cert": "none.crt", "tls_key": "none.key"}, "none.crt and none.key: none.crt: No such file"),
         ({**HTTP, "policy": "none.yaml"}, "none.yaml"),
         ({**HTTP, "trainer": "9.9"}, "unknown Trainer release"),
         ({**HTTP, "audit_file": "none/audit.log"}, "none/audit.log"),
