@@ -72,6 +72,29 @@ def test_the_fix_settles_it(path: Path, served: Release) -> None:
         assert {finding.rule for finding in left if finding.severity is Severity.DENY} <= before
 
 
+ENV_CASES = [path for path in case_files() if path.parent.name in ("per-attempt-directory", "unexpanded-directory")]
+
+
+@pytest.mark.parametrize("path", ENV_CASES, ids=lambda path: f"{path.parent.name}/{path.stem}")
+def test_the_variables_settle_it_in_the_order_in_which_they_are_pasted(path: Path) -> None:
+    found, _ = run_documents(path, load_text(path.read_bytes(), "case").documents)
+    pastes = [finding.fix for label, finding in found if label.startswith("TrainJob/") and "trainer:" in finding.fix]
+    for paste in pastes:
+        env = yaml.safe_load(paste)["spec"]["trainer"]["env"]
+        documents = list(yaml.safe_load_all(path.read_text()))
+        for document in documents:
+            if document["kind"] == "TrainJob":
+                trainer = document["spec"].setdefault("trainer", {})
+                own = [one for one in trainer.get("env") or () if one["name"] not in {new["name"] for new in env}]
+                trainer["env"] = [*env, *own]
+        fixed = load_text(yaml.safe_dump_all(documents).encode(), "fixed").documents
+        after, _ = run_documents(path, fixed, every=True)
+        left = [finding for label, finding in after if label.startswith("TrainJob/")]
+        assert [
+            finding for finding in left if finding.rule == path.parent.name or finding.severity is Severity.DENY
+        ] == []
+
+
 @pytest.mark.parametrize("path", case_files(), ids=lambda path: f"{path.parent.name}/{path.stem}")
 def test_a_fix_that_begins_as_yaml_is_yaml(path: Path) -> None:
     """Placeholders too: a text that is pasted first and filled in then should not break the file on the way."""

@@ -163,6 +163,15 @@ class EffectiveJob(Struct, frozen=True):
                     return layer.at(where, short=f"env {name}")
         return self.container_origin(container)
 
+    def keeps_place(self, container: str, name: str) -> bool:
+        """Whether others than ``spec.trainer`` set the variable: it then stays where they have put it in the list."""
+        return any(
+            variable.get("name") == name
+            for layer, _, _, raw in self._written(container)
+            if not layer.is_trainer and layer.object not in CONTROLLERS
+            for variable in raw.get("env") or ()
+        )
+
     def container_field_origin(self, container: str, field: str) -> Origin:
         """Where a field of the container (``command``, ``args``, ``image``) was written last."""
         for layer, kind, index, raw in self._written(container):

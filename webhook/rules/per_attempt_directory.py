@@ -48,7 +48,7 @@ def check(subject: Subject) -> Iterator[Finding]:
         yield Finding(
             at=at,
             problem=problem,
-            fix=_fix(checkpoint, in_directory),
+            fix=_fix(subject, checkpoint, in_directory),
             at_most=checkpoint.at_most,
             job=checkpoint.job.name,
             container=checkpoint.container_name,
@@ -56,7 +56,7 @@ def check(subject: Subject) -> Iterator[Finding]:
         )
 
 
-def _fix(checkpoint: Checkpoint, in_directory: bool) -> str:
+def _fix(subject: Subject, checkpoint: Checkpoint, in_directory: bool) -> str:
     """A name that all pods of the run have in common: the TrainJob's, by the label that JobSet gives them."""
     field = {"fieldRef": {"fieldPath": f"metadata.labels['{JOBSET_NAME_LABEL}']"}}
     env: list[dict[str, object]] = [{"name": "TRAINJOB_NAME", "valueFrom": field}]
@@ -64,10 +64,19 @@ def _fix(checkpoint: Checkpoint, in_directory: bool) -> str:
         path = (checkpoint.mount or {}).get("mountPath")
         mount = {"name": (checkpoint.mount or {}).get("name"), "mountPath": path, "subPathExpr": "$(TRAINJOB_NAME)"}
         return to_yaml({"env": env, "volumeMounts": [mount]})
-    stable = (checkpoint.directory or "").split("<", 1)[0].rstrip("/")
-    if checkpoint.variable is None:
-        return to_yaml({"env": env}) + f"\n# and {stable}/$(TRAINJOB_NAME) as the directory"
-    return to_yaml({"env": [*env, {"name": checkpoint.variable, "value": f"{stable}/$(TRAINJOB_NAME)"}]})
+    stable, variable = (checkpoint.directory or "").split("<", 1)[0], checkpoint.variable
+    if variable is None:
+        return to_yaml({"env": env}) + f"\n# and {stable}$(TRAINJOB_NAME) as the directory"
+    text = to_yaml({"env": [*env, {"name": variable, "value": f"{stable}$(TRAINJOB_NAME)"}]})
+    job, container, effective = checkpoint.job, checkpoint.container_name, subject.effective
+    if effective is None or not subject.is_trainjob or not job.receives_trainer:
+        return text
+    if not job.keeps_place(container, variable):
+        return text
+    # From spec.trainer.env the new variable would come behind the runtime's, which is to refer to it.
+    if not effective.trainjob:
+        return f'{text}\n# in container "{container}" of {effective.runtime_label}, and in this order'
+    return to_yaml({"spec": {"trainer": {"env": [{"name": variable, "value": f"{stable}{effective.trainjob}"}]}}})
 
 
 RULE = Rule(

@@ -22,14 +22,19 @@ Silent when: every $(VAR) in it is expanded.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
+from webhook.effective.expansion import Value, expand, references, variable_value
 from webhook.model.finding import Finding, Severity
 from webhook.model.paste import to_yaml
-from webhook.model.pod import Checkpoint
+from webhook.model.pod import CONTROLLERS, Checkpoint, Raw
 from webhook.model.rule import Rule
 from webhook.model.sign import NOT_PLAIN
 from webhook.model.subject import Subject
+
+
+_DEEPEST = 50
+"""References that are followed, one variable's to the next one's; nobody writes more."""
 
 
 def check(subject: Subject) -> Iterator[Finding]:
@@ -45,7 +50,7 @@ def check(subject: Subject) -> Iterator[Finding]:
             yield Finding(
                 at=checkpoint.directory_origin(),
                 problem=f'directory "{written}" keeps the text "$({name})": "{name}" {reason}',
-                fix=_fix(subject, checkpoint, name, place),
+                fix=_fix(subject, checkpoint),
                 at_most=checkpoint.at_most,
                 job=checkpoint.job.name,
                 container=checkpoint.container_name,
@@ -56,7 +61,7 @@ def check(subject: Subject) -> Iterator[Finding]:
 def _unset(subject: Subject, checkpoint: Checkpoint) -> Iterator[Finding]:
     mount = checkpoint.mount or {}
     env = [{"name": name, "value": "<value>"} for name in checkpoint.unset]
-    receives = subject.is_trainjob and checkpoint.job.receives_trainer
+    receives = _receives(subject, checkpoint)
     names = " and ".join(f'"{name}"' for name in checkpoint.unset)
     verb = "is" if len(checkpoint.unset) == 1 else "are"
     yield Finding(
@@ -81,19 +86,47 @@ def _place(checkpoint: Checkpoint, name: str) -> int | None:
     return None
 
 
-def _fix(subject: Subject, checkpoint: Checkpoint, name: str, place: int | None) -> str:
-    """Both variables in the order that expands, where spec.trainer.env keeps them together."""
-    missing: dict[str, object] = {"name": name, "value": "<value>"}
-    if place is not None:
-        missing = dict(checkpoint.container["env"][place])
-    env = [missing]
-    if checkpoint.variable is not None:
-        env.append({"name": checkpoint.variable, "value": checkpoint.written or ""})
-    if subject.is_trainjob and checkpoint.job.receives_trainer:
-        text = to_yaml({"spec": {"trainer": {"env": env}}})
-        hint = "# a name that the runtime sets too keeps the runtime's place: choose a name of its own then"
-        return f"{text}\n{hint}" if place is not None else text
-    return to_yaml({"env": env})
+def _fix(subject: Subject, checkpoint: Checkpoint) -> str:
+    """The variables in the order that expands; the bare value where ``spec.trainer.env`` cannot bring that order about,
+    since the directory's variable has its place in the runtime's list or Trainer adds the other one behind it."""
+    job, container, variable = checkpoint.job, checkpoint.container_name, checkpoint.variable
+    known = {one.get("name"): one for one in checkpoint.container.get("env") or ()}
+    names = _in_order(checkpoint, known)
+    env = [dict(known.get(name) or {"name": name, "value": "<value>"}) for name in names]
+    if variable is None:
+        return to_yaml({"spec": {"trainer": {"env": env}}} if _receives(subject, checkpoint) else {"env": env})
+    written = {"name": variable, "value": checkpoint.written or ""}
+    if not _receives(subject, checkpoint) or subject.effective is None:
+        return to_yaml({"env": [*env, written]})
+    of_trainer = any(name in known and job.env_origin(container, name).object in CONTROLLERS for name in names)
+    if not of_trainer and not job.keeps_place(container, variable):
+        return to_yaml({"spec": {"trainer": {"env": [*env, written]}}})
+    values: dict[str, Value] = {}
+    for one in env:
+        values[one["name"]] = variable_value(one, values, subject.effective, job, False)
+    bare = expand(written["value"], values, False)
+    if bare.unknown or bare.missing or bare.per_pod or "<" in bare.text.replace("<value>", ""):
+        runtime = subject.effective.runtime_label
+        return f'{to_yaml({"env": [*env, written]})}\n# in container "{container}" of {runtime}, and in this order'
+    return to_yaml({"spec": {"trainer": {"env": [{"name": variable, "value": bare.text}]}}})
+
+
+def _receives(subject: Subject, checkpoint: Checkpoint) -> bool:
+    return subject.is_trainjob and checkpoint.job.receives_trainer
+
+
+def _in_order(checkpoint: Checkpoint, known: Mapping[str, Raw]) -> list[str]:
+    """The variables that the directory refers to, those that they refer to before them."""
+    names: dict[str, None] = {}
+
+    def add(text: str, above: tuple[str, ...]) -> None:
+        for name in references(text.replace("$$", "")):
+            if name not in names and name not in above and len(above) < _DEEPEST:
+                add(str((known.get(name) or {}).get("value") or ""), (*above, name))
+                names[name] = None
+
+    add(checkpoint.written or "", (checkpoint.variable or "",))
+    return list(names) or list(checkpoint.missing)
 
 
 RULE = Rule(
