@@ -103,7 +103,8 @@ def _fix(subject: Subject, use: Use) -> str:
     if use.template:
         return f'accessModes: ["ReadWriteMany"]\n# in the volumeClaimPolicies template "{use.name}"'
     text = _shared(subject, use, claim.name, size)
-    return f"{text}\n# a claim keeps its modes; or train with one pod: spec.trainer.numNodes: 1"
+    one = len(use.jobs) == 1 and use.jobs[0].receives_trainer
+    return f"{text}\n# a claim keeps its modes" + ("; or train with one pod: spec.trainer.numNodes: 1" if one else "")
 
 
 def _shared(subject: Subject, use: Use, name: str, size: str) -> str:

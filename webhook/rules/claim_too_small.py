@@ -28,7 +28,7 @@ from webhook.model.sign import SIZED
 from webhook.model.size import format_at_least, format_bytes, parse_bytes, parse_count
 from webhook.model.subject import Subject
 from webhook.script.values import as_number
-from webhook.storage import Use, claim_uses
+from webhook.storage import Use, claim_uses, new_claim
 
 if TYPE_CHECKING:
     from webhook.script import Script
@@ -142,6 +142,10 @@ def _capacity(use: Use, claim: Claim) -> int | None:
 def _fix(subject: Subject, use: Use, claim: Claim, need: str) -> str:
     if use.template:
         return f'resources: {{requests: {{storage: {need}}}}}\n# in the volumeClaimPolicies template "{use.name}"'
+    if not claim.bound:
+        named = {} if claim.storage_class is None else {"storageClassName": claim.storage_class}
+        text = new_claim(subject.namespace, claim.name, list(claim.access_modes), need, named)
+        return f"{text}\n# a claim that is still Pending cannot change: it has to be created anew"
     patch = f'{{"spec":{{"resources":{{"requests":{{"storage":"{need}"}}}}}}}}'
     return (
         f"kubectl patch pvc {claim.name} -n {subject.namespace} --type merge -p '{patch}'\n"

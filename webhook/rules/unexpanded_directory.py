@@ -32,7 +32,6 @@ from webhook.model.rule import Rule
 from webhook.model.sign import NOT_PLAIN
 from webhook.model.subject import Subject
 
-
 _DEEPEST = 50
 """References that are followed, one variable's to the next one's; nobody writes more."""
 

@@ -19,12 +19,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from webhook.model.cluster import Claim
+from webhook.model.cluster import Claim, StorageClass
 from webhook.model.finding import Finding, Severity
+from webhook.model.pod import StorageKind
 from webhook.model.rule import Rule
 from webhook.model.sign import ODD_CLAIMS
 from webhook.model.subject import Subject
-from webhook.storage import claim_uses, modes_needed, named_claim, new_claim, size_of
+from webhook.storage import (
+    Use,
+    claim_uses,
+    class_of,
+    modes_needed,
+    named_claim,
+    new_claim,
+    provisioner_reach,
+    size_of,
+)
 
 _BLOCK: Final = "Block"
 
@@ -38,8 +48,9 @@ def check(subject: Subject) -> Iterator[Finding]:
             continue
         for state, why in _states(claim, use.mounted):
             size = size_of(claim)
-            named = {} if claim.storage_class is None else {"storageClassName": claim.storage_class}
-            create = new_claim(subject.namespace, f"{claim.name}-new", [modes_needed(subject)], size, named)
+            mode = modes_needed(subject)
+            named, remark = _class_for(subject, use, claim, mode)
+            create = new_claim(subject.namespace, f"{claim.name}-new", [mode], size, named) + remark
             yield Finding(
                 at=use.origin(),
                 problem=f'claim "{claim.name}" {state}',
@@ -50,6 +61,15 @@ def check(subject: Subject) -> Iterator[Finding]:
                 subject=f"{claim.name} {state}",
                 why=why,
             )
+
+
+def _class_for(subject: Subject, use: Use, claim: Claim, mode: str) -> tuple[dict[str, str], str]:
+    """The claim's own class, unless that makes no file system of this mode or one that a single node has."""
+    found = class_of(claim, subject.cluster)
+    reach = provisioner_reach(found.provisioner, subject.policy) if isinstance(found, StorageClass) else None
+    if use.storage.kind is StorageKind.NODE_LOCAL or (reach == "one-node" and mode == "ReadWriteMany"):
+        return {"storageClassName": "<class>"}, f"\n# <class>: one that serves {mode}, see kubectl get storageclass"
+    return ({} if claim.storage_class is None else {"storageClassName": claim.storage_class}), ""
 
 
 def _states(claim: Claim, mounted: bool) -> Iterator[tuple[str, str]]:

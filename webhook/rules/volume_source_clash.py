@@ -25,15 +25,20 @@ Silent when: each volume has one source; a volume has none (it becomes an emptyD
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
 from webhook.effective.buildable import sources_of
 from webhook.model.finding import Finding, Severity
 from webhook.model.override import override_yaml
+from webhook.model.paste import to_yaml
 from webhook.model.pod import EffectiveJob, Raw
 from webhook.model.rule import Rule
 from webhook.model.sign import RICH_VOLUMES
 from webhook.model.subject import Subject
+
+_CLAIM: Final = "persistentVolumeClaim"
+_GONE_WITH_POD: Final = ("emptyDir", "ephemeral")
+"""Under a claim's name they would be mounted in its place, which loses what the claim is for."""
 
 
 def check(subject: Subject) -> Iterator[Finding]:
@@ -56,12 +61,16 @@ def _finding(subject: Subject, job: EffectiveJob, volume: Raw, sources: list[str
     }
     told = " and ".join(f"{source} ({written.get(source, 'Trainer')})" for source in sources)
     last = next((source for source in reversed(sources) if written.get(source) == subject.label), sources[-1])
-    if subject.is_trainjob and len(set(written.values())) > 1:
+    keep = _CLAIM if _CLAIM in sources else last
+    beside = subject.is_trainjob and len(set(written.values())) > 1
+    if beside and not (keep == _CLAIM and last in _GONE_WITH_POD):
         renamed = _renamed(job, name, last, volume[last])
         fix = f'# instead of volume "{name}"\n{override_yaml(subject.release, subject.spec, job.name, renamed)}'
     else:
-        keep = "persistentVolumeClaim" if "persistentVolumeClaim" in sources else last
-        fix = f"- name: {name}\n  {keep}: <as it is>  # and without {', '.join(s for s in sources if s != keep)}"
+        text = to_yaml([{"name": name, keep: volume[keep]}])
+        fix = f"{text}\n# and without {', '.join(source for source in sources if source != keep)}"
+        if beside:
+            fix += f", which needs a volume of another name: the claim is from {written.get(keep, 'Trainer')}"
     return Finding(
         job.volume_origin(name),
         f'volume "{name}" of job "{job.name}" has {len(sources)} sources: {told}',

@@ -27,6 +27,7 @@ _REASONS: Final = frozenset(
 _GATED: Final = frozenset(("RestartJob", "RestartJobAndIgnoreMaxRestarts"))
 _RULE_NAME: Final = str.maketrans("", "", "_,:")
 _MAX_INT32: Final = 2**31 - 1
+_CKPT: Final = "/mnt/ckpt"
 
 
 def refused_jobset(effective: EffectiveSet) -> Iterator[Refusal]:
@@ -266,12 +267,13 @@ def _refused_in_place(effective: EffectiveSet) -> Iterator[Refusal]:
 def refused_templates(effective: EffectiveSet) -> Iterator[Refusal]:
     """Claim templates (2.2 and later): names, those that nobody mounts, those that a volume is named after."""
     name = effective.trainjob or ""
-    mounted = {
-        mount.get("name")
+    mounts = [
+        mount
         for job in effective.jobs
         for _, _, container in job.containers()
         for mount in container.get("volumeMounts") or ()
-    }
+    ]
+    mounted = {mount.get("name") for mount in mounts}
     seen: set[str] = set()
     for at, policy in enumerate(effective.jobset_spec.get("volumeClaimPolicies") or ()):
         if not policy.get("templates"):
@@ -305,11 +307,12 @@ def refused_templates(effective: EffectiveSet) -> Iterator[Refusal]:
                     CLAIM_API, at_spec, f'claim template "{claim}" {fault}', fix, subject=f"template {claim} spec"
                 )
             if claim not in mounted:
+                free = _CKPT if all(mount.get("mountPath") != _CKPT for mount in mounts) else f"/mnt/{claim}"
                 yield Refusal(
                     JOBSET,
                     Origin(effective.runtime_label, f"spec.template.spec.{field}", field),
                     f'no container mounts claim template "{claim}"',
-                    f"volumeMounts:  # or leave the template out\n- name: {claim}\n  mountPath: /mnt/ckpt",
+                    f"volumeMounts:  # or leave the template out\n- name: {claim}\n  mountPath: {free}",
                     subject=f"template {claim}",
                     mendable=True,
                 )
