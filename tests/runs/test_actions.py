@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 from argparse import Namespace
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from webhook.runs.drill import drill
 from webhook.runs.restart import LAST_DRILL
 from webhook.runs.resume import resume
 from webhook.runs.run import CannotDo
+from webhook.runs.session import Session
 from webhook.runs.stop import stop
 
 
@@ -445,6 +448,16 @@ def test_it_may_not_be_suspended(tmp_path: Path) -> None:
         CannotDo, match=r"cannot be suspended \(kubectl auth can-i patch trainjobs -n team\): forbidden"
     ):
         stop(fake.session([]))
+
+
+@pytest.mark.parametrize("act", [stop, resume, partial(delete, with_data=False)])
+def test_what_is_refused_leaves_nothing_to_go_on_with(tmp_path: Path, act: Callable[[Session], object]) -> None:
+    fake = suspended(tmp_path, 100) if act is resume else cluster(tmp_path, 100)
+    fake.refuse = lambda method, *_: Answer(403, {"message": "forbidden"}) if method in ("PATCH", "DELETE") else None
+    session = fake.session([])
+    with pytest.raises(CannotDo, match="forbidden"):
+        act(session)
+    assert session.state == 'run "run" was not changed'
 
 
 def test_a_run_in_a_queue_is_stopped_by_its_workload(tmp_path: Path) -> None:

@@ -53,7 +53,7 @@ def _drill(session: Session, output: str) -> int:
     else:
         from webhook.runs.restart import resumed_words
 
-        words = resumed_words(done.resumed) if done.resumed is not None else "it could not be tried"
+        words = resumed_words(done.resumed) if done.resumed is not None else "could not be tried"
         verdict = {0: "passed", 1: "FAILED", 2: "not done"}[done.code]
         line = f"\n  {done.resumed.pod}: {done.resumed.line}" if done.resumed is not None and done.resumed.line else ""
         write_text(f"drill {verdict}: {session.name} {words}{line}\n")

@@ -45,9 +45,11 @@ def delete(session: Session, with_data: bool) -> Deleted:
             f"claim {names} belongs to the run (volumeClaimPolicies, whenDeleted: Delete) and goes with it, with every "
             f"checkpoint on it: copy them first, or say --with-data"
         )
-    session.state = f'run "{run.name}" is being deleted; where it stays, again: {session.command("delete")}'
     path = f"{TRAINJOBS}/namespaces/{run.namespace}/trainjobs/{run.name}"
-    answer = session.kube.request("DELETE", path, {"propagationPolicy": "Foreground"})
+    answer = session.change(
+        f'run "{run.name}" is being deleted; where it stays, again: {session.command("delete")}',
+        lambda: session.kube.request("DELETE", path, {"propagationPolicy": "Foreground"}),
+    )
     if not answer.ok and answer.code != 404:
         raise CannotDo(f'"{run.name}" cannot be deleted: {answer.message}')
     wait = session.waiting()

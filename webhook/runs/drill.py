@@ -63,8 +63,8 @@ def drill(session: Session) -> Drill:
         assert newest is not None  # noqa: S101 - it was waited for
         done.newest = newest
         passed(f"newest is {named(newest)}, complete: {'yes' if newest.complete else 'unknown'}")
-        session.state = f'run "{run.name}" is being suspended for the drill; go on with: {session.command("resume")}'
-        suspend(session, run, True)
+        state = f'run "{run.name}" is being suspended for the drill; go on with: {session.command("resume")}'
+        suspend(session, run, True, state)
         last = wait_gone(session, run, directory, seen)
         session.state = f'run "{run.name}" is suspended for the drill; go on with: {session.command("resume")}'
         if last is not None:

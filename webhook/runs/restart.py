@@ -43,8 +43,8 @@ def start(session: Session, run: Run, before: Found | None, expected: int | None
     """Unsuspend, wait for the new pod, and read from where it went on. Raises CannotDo."""
     started = session.kube.clock.monotonic()
     old = {str(pod["metadata"]["uid"]) for pod in run.pods}
-    session.state = f'run "{run.name}" is being resumed; where it stays suspended, again: {session.command("resume")}'
-    suspend(session, run, False)
+    state = f'run "{run.name}" is being resumed; where it stays suspended, again: {session.command("resume")}'
+    suspend(session, run, False, state)
     session.state = (
         f'run "{run.name}" was resumed and goes on by itself; whether it did so from its checkpoint was not seen: '
         f"{session.command('checkpoints')}"

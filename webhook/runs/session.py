@@ -8,6 +8,7 @@ from typing import Final
 from msgspec import Struct
 
 from webhook.model.policy import Policy
+from webhook.runs.api import Answer
 from webhook.runs.clock import Waiting
 from webhook.runs.kube import Kube
 from webhook.runs.run import CannotDo, Directory, Run, directory_at, find_directory, find_run, others_on
@@ -83,6 +84,14 @@ class Session:
 
     def waiting(self) -> Waiting:
         return Waiting(self.kube.clock, self.options.timeout)
+
+    def change(self, state: str, ask: Callable[[], Answer]) -> Answer:
+        """Ask for a change. ``state`` is what is left behind from now on; a refusal changes nothing."""
+        before, self.state = self.state, state
+        answer = ask()
+        if not answer.ok and answer.code < 500:
+            self.state = before
+        return answer
 
     def command(self, verb: str) -> str:
         """A command to paste."""

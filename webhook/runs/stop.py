@@ -32,8 +32,8 @@ def stop(session: Session) -> Stopped:
         return Stopped(before.found.newest_complete() if before else None, None, None, 0.0, note)
     started = session.kube.clock.monotonic()
     asked_at = session.kube.clock.now()
-    session.state = f'run "{run.name}" is being suspended; go on with: {session.command("resume")}'
-    suspend(session, run, True)
+    state = f'run "{run.name}" is being suspended; go on with: {session.command("resume")}'
+    suspend(session, run, True, state)
     last = wait_gone(session, run, directory, before)
     session.state = f'run "{run.name}" is suspended; go on with: {session.command("resume")}'
     newest = last.found.newest_complete() if last is not None else None

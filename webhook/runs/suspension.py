@@ -18,11 +18,16 @@ from webhook.runs.words import pods, still
 KUEUE: Final = "/apis/kueue.x-k8s.io"
 
 
-def suspend(session: Session, run: Run, value: bool) -> None:
-    """Set ``spec.suspend``; under Kueue, whose word that is, the Workload is set active or not instead."""
+def suspend(session: Session, run: Run, value: bool, state: str) -> None:
+    """Set ``spec.suspend``; under Kueue, whose word that is, the Workload is set active or not instead.
+
+    ``state`` is what an interruption leaves behind from now on.
+    """
     kube = session.kube
     if run.queue is not None and (workload := workload_of(kube, run)) is not None:
-        answer = kube.request("PATCH", workload, None, {"spec": {"active": not value}}, MERGE)
+        answer = session.change(
+            state, lambda: kube.request("PATCH", workload, None, {"spec": {"active": not value}}, MERGE)
+        )
         if answer.ok:
             return
         name, what = workload.rpartition("/")[2], "deactivated" if value else "activated"
@@ -31,7 +36,9 @@ def suspend(session: Session, run: Run, value: bool) -> None:
             f"{answer.message}"
         )
     path = f"{TRAINJOBS}/namespaces/{run.namespace}/trainjobs/{run.name}"
-    answer = kube.request("PATCH", path, {"fieldManager": "ckptguard"}, {"spec": {"suspend": value}}, MERGE)
+    answer = session.change(
+        state, lambda: kube.request("PATCH", path, {"fieldManager": "ckptguard"}, {"spec": {"suspend": value}}, MERGE)
+    )
     if not answer.ok:
         right = f" (kubectl auth can-i patch trainjobs -n {run.namespace})" if answer.code == 403 else ""
         raise CannotDo(f'"{run.name}" cannot be {"suspended" if value else "resumed"}{right}: {answer.message}')
