@@ -11,7 +11,6 @@ from tests.deploy.tools import find
 Object = dict[str, Any]
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
-KUBERNETES = "1.36.3"
 
 
 def kustomize(folder: Path) -> list[Object]:
@@ -26,7 +25,7 @@ def helm(*values: str, namespace: str = "checkpoint-guard") -> list[Object]:
     """`helm template`, with `--set` values."""
     flags = [flag for value in values for flag in ("--set-json" if "=[" in value or "={" in value else "--set", value)]
     run = subprocess.run(
-        [find("helm"), "template", "guard", DEPLOY / "chart", "-n", namespace, "--kube-version", KUBERNETES, *flags],
+        [find("helm"), "template", "guard", DEPLOY / "chart", "-n", namespace, *flags],
         capture_output=True,
         text=True,
         check=False,
