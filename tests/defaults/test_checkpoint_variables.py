@@ -43,6 +43,12 @@ def test_after_the_users_variables() -> None:
     assert env(done.object) == [mine, *ADDED]
 
 
+def test_one_that_is_being_deleted_gets_nothing_new() -> None:
+    run = trainjob()
+    run["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    assert fill(run, runtime(job(pod=mounting())), *STATE).patch == ()
+
+
 def test_a_name_that_the_server_makes_later() -> None:
     run = trainjob()
     run["metadata"] = {"generateName": "sweep-", "namespace": run["metadata"]["namespace"]}

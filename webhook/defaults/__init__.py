@@ -107,9 +107,9 @@ def default(
 
 
 def _defaults(request: Request, policy: Policy, put_back_only: bool) -> tuple[Default, ...]:
+    put_back_only = put_back_only or bool((request.object.get("metadata") or {}).get("deletionTimestamp"))
     if request.operation == "CREATE" and put_back_only:
         return ()
-    put_back_only = put_back_only or bool((request.object.get("metadata") or {}).get("deletionTimestamp"))
     if request.kind == "TrainJob":
         if request.operation == "UPDATE":
             return TRAINJOB_PUT_BACK if put_back_only else TRAINJOB_UPDATE
