@@ -44,7 +44,7 @@ def check(subject: Subject) -> Iterator[Finding]:
     for job in effective.jobs:
         for layer in job.layers[1:]:
             if layer.object == own and not layer.is_trainer:
-                yield from _containers(job, layer)
+                yield from _containers(effective, job, layer)
 
 
 def _targets(release: Release, entry: Raw) -> Sequence[Raw]:
@@ -61,6 +61,11 @@ def _job(
     patches = subject.release.at_least(Release.V2_2)
     path = "trainingRuntimeSpec.template.spec.replicatedJobs" if patches else "targetJobs"
     known = nearest(name, names)
+    fix = f"name: {known[0] if known else '<a job of the runtime>'}"
+    # Only here does one job stand once among all entries: Trainer 2.0 refuses another.
+    others = subject.spec[field] if subject.release is Release.V2_0 else (entry,)
+    if any(known[:1] == [target.get("name")] for other in others for target in _targets(subject.release, other)):
+        fix = f'# no job "{name}": what is said of it belongs to job "{known[0]}", which is there already'
     return Finding(
         Origin(
             subject.label,
@@ -68,7 +73,7 @@ def _job(
             f"{field}[{entry.get('manager') or index}] job {name}",
         ),
         f'job "{name}" is not in {effective.runtime_label}, which has {_listed(known)}',
-        f"name: {known[0] if known else '<a job of the runtime>'}",
+        fix,
         job=name,
         subject="job",
         why=None
@@ -77,7 +82,7 @@ def _job(
     )
 
 
-def _containers(job: EffectiveJob, layer: Layer) -> Iterator[Finding]:
+def _containers(effective: EffectiveSet, job: EffectiveJob, layer: Layer) -> Iterator[Finding]:
     own = job.layers[0].pod
     for kind in ("containers", "initContainers"):
         if not (written := layer.pod.get(kind)):
@@ -92,10 +97,19 @@ def _containers(job: EffectiveJob, layer: Layer) -> Iterator[Finding]:
                 foreign = {built.get("name") or "" for built in job.pod.get(kind) or () if is_foreign(job, kind, built)}
             if name in foreign:
                 at = layer.at(f"{kind}[{index}].name", short=f"container {name}")
-                yield _container(at, job.name, kind, name, own)
+                # An entry of 2.0 and 2.1 may be meant for another of its jobs.
+                fits = [
+                    other.name
+                    for other in effective.jobs
+                    if any(mine.field == layer.field for mine in other.layers[1:])
+                    and any(there.get("name") == name for there in other.layers[0].pod.get(kind) or ())
+                ]
+                yield _container(at, job.name, kind, name, own, fits, [one.get("name") or "" for one in written])
 
 
-def _container(at: Origin, job: str, kind: str, name: str, own: Raw) -> Finding:
+def _container(
+    at: Origin, job: str, kind: str, name: str, own: Raw, fits: Sequence[str], written: Sequence[str]
+) -> Finding:
     other = "initContainers" if kind == "containers" else "containers"
     if any(container.get("name") == name for container in own.get(other) or ()):
         there = "an init container" if other == "initContainers" else "an ordinary container"
@@ -104,7 +118,12 @@ def _container(at: Origin, job: str, kind: str, name: str, own: Raw) -> Finding:
     else:
         known = nearest(name, [str(container.get("name")) for container in own.get(kind) or ()])
         problem = f'job "{job}" of the runtime has no {kind[:-1]} "{name}", it has {_listed(known)}'
-        if known:
+        if fits:
+            fix = f'targetJobs:    # job "{job}" in an entry of its own'
+            fix += "".join(f"\n- name: {one}" for one in fits)
+        elif known and known[0] in written:
+            fix = f'# no container "{name}": what is said of it belongs to "{known[0]}", which is there already'
+        elif known:
             fix = f"name: {known[0]}"
         else:
             fix = f"# in job {job} of the runtime, since an override cannot bring an image:\n"
