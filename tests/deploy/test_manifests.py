@@ -1,10 +1,12 @@
 """What the manifests claim: the registration as the issue of it says, pods under restricted security, no more rights
 than needed."""
 
+import json
 import subprocess
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import yaml
 
@@ -12,6 +14,7 @@ from tests.deploy.generate import BASE
 from tests.deploy.rendered import DEPLOY, Object, by_key, helm, kustomize, pod_templates
 from tests.deploy.tools import find
 from webhook.model.names import INJECTED
+from webhook.model.policy import Policy
 
 
 @pytest.fixture(scope="module")
@@ -167,6 +170,11 @@ def test_helm_lints() -> None:
         ("env.LOG_LEVEL=debug", "LOG_LEVEL"),
         ("replicaCount=3", "replicaCount"),
         ("certificates.issuerRef.kind=ClusterIssuer", "name"),
+        ("certificates.life=..d", "life"),
+        ("podDisruptionBudget.maxUnavailable=x", "maxUnavailable"),
+        ("monitoring.interval=30", "interval"),
+        ("policy.ruls.short-grace=warn", "ruls"),
+        ("policy.rules.short-grace=never", "short-grace"),
     ],
 )
 def test_values_are_checked(value: str, said: str) -> None:
@@ -178,6 +186,12 @@ def test_values_are_checked(value: str, said: str) -> None:
     )
     assert run.returncode != 0
     assert said in run.stderr
+
+
+def test_the_schema_knows_the_fields_of_a_policy() -> None:
+    schema = json.loads((DEPLOY / "chart" / "values.schema.json").read_text())
+    fields = {field.encode_name for field in msgspec.structs.fields(Policy)} - {"hash"}
+    assert set(schema["properties"]["policy"]["properties"]) == fields
 
 
 def test_a_cluster_that_is_too_old_is_refused() -> None:
