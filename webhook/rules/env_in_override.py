@@ -53,7 +53,7 @@ def check(subject: Subject) -> Iterator[Finding]:
                     yield Finding(
                         layer.at(f"containers[{index}].env", short=f"env of {name}"),
                         f'an override sets {listed}{more} on container "{name}" of job "{job}"',
-                        _fix(subject, job, name, env),
+                        f"{_fix(subject, job, name, env)}\n# and out of {subject.release.override_field}",
                         job=job,
                         container=name,
                         subject="env",
