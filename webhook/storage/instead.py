@@ -71,47 +71,64 @@ def override_at(
 ) -> str:
     """YAML for the TrainJob that puts volume ``name`` under the directory; ``""`` where an override cannot.
 
+    Other containers of the pod that share the old volume with this one get the new one as well.
     ``like`` is another container's mount of the same claim, to be repeated where this one has none.
+    """
+    old = str((checkpoint.mount or EMPTY).get("name") or "")
+    over = _mount_over(subject, checkpoint, name, like)
+    if over is None:
+        return ""
+    pod: dict[str, Any] = {"volumes": list(volumes)} if volumes else {}
+    replaced = ""
+    for kind, _, container in checkpoint.job.containers():
+        own = container.get("name") == checkpoint.container_name
+        put = over if own else _moved(container, old, name)
+        if put is not None:
+            pod.setdefault(kind, []).append({"name": container.get("name"), "volumeMounts": [put]})
+            replaced = replaced or _own_mount(subject, checkpoint.job, kind, str(container.get("name")), put)
+    text = override_yaml(subject.release, subject.spec, checkpoint.job.name, pod)
+    return f'# instead of the mount of volume "{replaced}"\n{text}' if replaced else text
+
+
+def _moved(container: Raw, old: str, new: str) -> Raw | None:
+    """The container's mount of volume ``old`` as one of ``new``; None where it has none or there is nothing to move."""
+    for mount in container.get("volumeMounts") or () if old not in ("", new) else ():
+        if mount.get("name") == old:
+            return {"name": new, "mountPath": mount.get("mountPath")}
+    return None
+
+
+def _mount_over(subject: Subject, checkpoint: Checkpoint, name: str, like: Raw | None) -> Raw | None:
+    """The mount of volume ``name`` under the directory, for an override; None where an override cannot.
 
     An override's mount is merged with the runtime's at the same path and cannot take ``readOnly`` back, since Trainer
     drops what is false: over such a mount the directory itself is mounted.
     """
     mount, directory = checkpoint.mount, _literal_part(checkpoint.directory or subject.policy.defaults.path)
-    over: dict[str, Any]
     if mount is None and like is not None:
-        over = {**like, "name": name}
-    elif mount is None:
-        over = {"name": name, "mountPath": directory, "subPath": directory.strip("/")}
-    elif not mount.get("readOnly"):
-        over = {"name": name, "mountPath": mount.get("mountPath")}
-    else:
-        path = str(mount.get("mountPath") or "/")
-        below = posixpath.relpath(directory, path)
-        if below.startswith(".") or mount.get("subPathExpr"):
-            return ""
-        same = name == mount.get("name")
-        over = {
-            "name": name,
-            "mountPath": directory,
-            "subPath": posixpath.join(str(mount.get("subPath") or "") if same else "", below),
-        }
-    pod: dict[str, Any] = {"volumes": list(volumes)} if volumes else {}
-    pod[_list_of(checkpoint)] = [{"name": checkpoint.container_name, "volumeMounts": [over]}]
-    text = override_yaml(subject.release, subject.spec, checkpoint.job.name, pod)
-    replaced = _own_mount(subject, checkpoint, over)
-    return f'# instead of the mount of volume "{replaced}"\n{text}' if replaced else text
+        return {**like, "name": name}
+    if mount is None:
+        return {"name": name, "mountPath": directory, "subPath": directory.strip("/")}
+    if not mount.get("readOnly"):
+        return {"name": name, "mountPath": mount.get("mountPath")}
+    path = str(mount.get("mountPath") or "/")
+    below = posixpath.relpath(directory, path)
+    if below.startswith(".") or mount.get("subPathExpr"):
+        return None
+    above = str(mount.get("subPath") or "") if name == mount.get("name") else ""
+    return {"name": name, "mountPath": directory, "subPath": posixpath.join(above, below)}
 
 
-def _own_mount(subject: Subject, checkpoint: Checkpoint, over: Raw) -> str:
+def _own_mount(subject: Subject, job: EffectiveJob, kind: str, container: str, over: Raw) -> str:
     """The volume of a mount of the TrainJob's own that cannot stand beside ``over``: in one override a volume is
     mounted once, and a path is taken once."""
     mounts = (
         mount
-        for layer in checkpoint.job.layers
+        for layer in job.layers
         if layer.object == subject.label
-        for container in layer.pod.get(_list_of(checkpoint)) or ()
-        if container.get("name") == checkpoint.container_name
-        for mount in container.get("volumeMounts") or ()
+        for own in layer.pod.get(kind) or ()
+        if own.get("name") == container
+        for mount in own.get("volumeMounts") or ()
     )
     clashing = (
         mount for mount in mounts if mount.get("name") == over["name"] or mount.get("mountPath") == over["mountPath"]
@@ -217,13 +234,6 @@ def _is_own(subject: Subject, checkpoint: Checkpoint) -> bool:
     written = checkpoint.job.written_volumes(str(checkpoint.volume.get("name") or ""))
     others = [volume for owner, volume, _ in written if owner != subject.label]
     return all(source_of(volume) == CLAIM and not volume[CLAIM].get("readOnly") for volume in others)
-
-
-def _list_of(checkpoint: Checkpoint) -> str:
-    for raw in checkpoint.job.pod.get("containers") or ():
-        if raw.get("name") == checkpoint.container_name:
-            return "containers"
-    return "initContainers"
 
 
 def _literal_part(directory: str) -> str:
