@@ -432,6 +432,13 @@ def test_a_label_can_come_from_a_runtime_patch() -> None:
     assert found.pod["containers"][0]["image"] == "mine:1"
 
 
+@pytest.mark.parametrize(("said", "namespace"), [({}, "default"), ({"namespace": "team"}, "team")])
+def test_a_trainjob_without_a_namespace_is_in_the_default_one(said: Any, namespace: str) -> None:
+    run = trainjob()
+    run["metadata"] = {"name": "run", **said}
+    assert pods(runtime(job()), run).namespace == namespace
+
+
 @pytest.mark.parametrize("release", ALL)
 def test_claim_templates_become_volumes_where_they_are_mounted(release: Release) -> None:
     policies = [{"templates": [{"metadata": {"name": "other"}}, {"metadata": {"name": "ckpt"}}]}]

@@ -81,7 +81,7 @@ def build_trainer_pods(trainjob: Raw | None, runtime: Runtime, release: Release)
         prepared.failure_policy,
         prepared.jobset_spec,
         prepared.label,
-        metadata.get("namespace") or "",
+        metadata.get("namespace") or "default",  # as everything without one is taken to be
         given,
         generate_name,
         _jobset_metadata(prepared, spec, given or generate_name),

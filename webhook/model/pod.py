@@ -216,7 +216,7 @@ class EffectiveSet(Struct, frozen=True):
     runtime_label: str
     """``<Kind>/<name>`` of the runtime, the owner of fields such as ``failurePolicy``."""
     namespace: str = ""
-    """``metadata.namespace`` of the TrainJob (or of a runtime alone); ``""`` where it is not said."""
+    """That of the TrainJob, ``default`` where it is not said, or of a runtime alone (``""`` of a cluster's)."""
     trainjob: str | None = None
     """``metadata.name`` of the TrainJob; ``""`` where the API server will generate it, None for a runtime alone."""
     generate_name: str = ""
