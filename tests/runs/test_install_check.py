@@ -37,15 +37,17 @@ def installed(**changes: Object | None) -> dict[str, Object]:
     """The objects of an installation in order; a change replaces one, None takes it away."""
     bundle = base64.b64encode(b"PEM").decode()
     service = {"namespace": "checkpoint-guard", "name": "checkpoint-guard"}
-    hooks = {
-        "webhooks": [{"name": "one.checkpoint-guard.io", "clientConfig": {"service": service, "caBundle": bundle}}]
-    }
+
+    def hooks(*names: str) -> Object:
+        config = {"service": service, "caBundle": bundle}
+        return {"webhooks": [{"name": f"{name}.checkpoint-guard.io", "clientConfig": config} for name in names]}
+
     patches = {"type": "object", "properties": {"terminationGracePeriodSeconds": {}}}
     schema = {"properties": {"spec": {"properties": {"runtimePatches": patches}}}}
     version = {"name": "v1alpha1", "served": True, "schema": {"openAPIV3Schema": schema}}
     objects: dict[str, Object | None] = {
-        "mutating": hooks,
-        "validating": hooks,
+        "mutating": hooks("mutate", "put-back-variables", "put-back-volumes", "put-back-runtimes"),
+        "validating": hooks("validate", "validate-update"),
         "trainjobs": {"spec": {"versions": [version]}},
         "trainingruntimes": {},
         "clustertrainingruntimes": {},
@@ -166,9 +168,11 @@ def test_what_the_api_server_says_of_a_call(text: str, part: str) -> None:
         ({"service": None}, "service", "there is no Service"),
         ({"slice": {"endpoints": []}}, "endpoints", "there is no pod"),
         ({"slice": {"endpoints": [{"conditions": {"ready": False}}]}}, "endpoints", "no ready endpoint"),
-        ({"mutating": {"webhooks": [{"name": "one", "clientConfig": {}}]}}, "caBundle", "1 of 2 webhooks have none"),
+        ({"mutating": {"webhooks": [{"name": "one", "clientConfig": {}}]}}, "caBundle", "1 of 3 webhooks have none"),
         ({"mutating": {"webhooks": [{"name": "o", "clientConfig": {"caBundle": "eA=="}}]}}, "caBundle", "the same"),
         ({"namespace": None}, "namespace", "does not exist"),
+        ({"mutating": {"webhooks": []}}, "registration", 'lacks "mutate.checkpoint-guard.io", "put-back-variables'),
+        ({"validating": {}}, "registration", 'lacks "validate.checkpoint-guard.io", "validate-update'),
     ],
 )
 def test_what_is_wrong_is_named(changes: Object, part: str, said: str) -> None:
@@ -212,6 +216,51 @@ def test_a_namespace_that_is_not_guarded_is_named(mode: str) -> None:
     report = asked(FakeApi(installed(namespace=space), alone))
 
     assert "mode" in parts(report)
+
+
+@pytest.mark.parametrize(
+    ("selector", "guarded"),
+    [
+        (None, True),
+        ({}, True),
+        ({"matchExpressions": [{"key": "team", "operator": "NotIn", "values": ["a"]}]}, False),
+        ({"matchExpressions": [{"key": "team", "operator": "In", "values": ["a", "b"]}]}, True),
+        ({"matchExpressions": [{"key": "other", "operator": "In", "values": ["a"]}]}, False),
+        ({"matchExpressions": [{"key": "other", "operator": "NotIn", "values": ["a"]}]}, True),
+        ({"matchExpressions": [{"key": "other", "operator": "Exists"}]}, False),
+        ({"matchExpressions": [{"key": "team", "operator": "DoesNotExist"}]}, False),
+        ({"matchLabels": {"team": "a"}}, True),
+        ({"matchLabels": {"team": "b"}}, False),
+    ],
+)
+def test_a_namespace_that_the_registration_leaves_out_is_named(selector: Object | None, guarded: bool) -> None:
+    space = {"metadata": {"name": "default", "labels": {"team": "a"}}}
+    objects = installed(namespace=space)
+    for hook in objects[HOOKS.format("validating")]["webhooks"]:
+        hook["namespaceSelector"] = selector
+
+    report = asked(FakeApi(objects, failing("EOF")))
+
+    assert ("mode" in parts(report)) is not guarded
+
+
+def test_a_registration_by_url_needs_no_service() -> None:
+    objects = installed(service=None, slice=None)
+    for kind in ("mutating", "validating"):
+        for hook in objects[HOOKS.format(kind)]["webhooks"]:
+            hook["clientConfig"] = {"url": "https://guard", "caBundle": "eA=="}
+
+    assert parts(asked(FakeApi(objects, failing("EOF")))) == ["call"]
+
+
+def test_a_namespace_that_is_not_there_is_no_missing_kind() -> None:
+    def absent(method: str, path: str, body: Object) -> Answer | None:
+        return Answer(404, {"message": 'namespaces "default" not found'}) if method == "POST" else None
+
+    report = asked(FakeApi(installed(namespace=None), absent))
+
+    assert parts(report) == ["namespace"]
+    assert all("Trainer" not in probe.words for probe in report.probes if probe.outcome == "not yet")
 
 
 def test_warn_is_as_expected() -> None:

@@ -171,6 +171,8 @@ def _refused(what: str, answer: Answer) -> Probe:
     message = answer.message
     if "failed calling webhook" in message:
         return Probe(what, "not yet", explain_call(message).problem, call=message)
+    if answer.code == 404 and message.startswith("namespaces "):
+        return Probe(what, "not yet", message)
     if answer.code == 404:
         return Probe(what, "not yet", "the kind is not served: Kubeflow Trainer is not installed")
     if answer.code in (401, 403) and "denied the request" not in message:

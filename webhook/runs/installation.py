@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
+from webhook.defaults.registration import PUT_BACK
 from webhook.model.names import GROUP, MODE
 from webhook.runs.api import Answer, Api
 
@@ -17,6 +18,11 @@ KINDS: Final = {
     "MutatingWebhookConfiguration": "mutatingwebhookconfigurations",
     "ValidatingWebhookConfiguration": "validatingwebhookconfigurations",
 }
+_HOOKS: Final = {
+    "MutatingWebhookConfiguration": ("mutate", *(one.name for one in PUT_BACK)),
+    "ValidatingWebhookConfiguration": ("validate", "validate-update"),
+}
+"""Their webhooks, each with ``.checkpoint-guard.io`` behind its name."""
 _REGISTRATION: Final = "/apis/admissionregistration.k8s.io/v1"
 _CRDS: Final = tuple(f"{plural}.{GROUP}" for plural in ("trainjobs", "trainingruntimes", "clustertrainingruntimes"))
 
@@ -40,9 +46,11 @@ class Fault(Struct, frozen=True):
 def find_faults(api: Api, installation: Installation) -> Iterator[Fault]:
     """Everything that is wrong, as far as this user may look. Raises Unreachable."""
     yield from _crds(api)
-    yield from _registration(api, installation)
-    yield from _service(api, installation)
-    yield from _mode(api, installation)
+    hooks: list[Raw] = []
+    yield from _registration(api, installation, hooks)
+    if not hooks or any((hook.get("clientConfig") or {}).get("service") for hook in hooks):
+        yield from _service(api, installation)
+    yield from _mode(api, installation, hooks)
 
 
 def explain_call(message: str) -> Fault:
@@ -80,7 +88,8 @@ def _crds(api: Api) -> Iterator[Fault]:
             return
 
 
-def _registration(api: Api, installation: Installation) -> Iterator[Fault]:
+def _registration(api: Api, installation: Installation, hooks: list[Raw]) -> Iterator[Fault]:
+    """``hooks`` takes in the webhooks that are registered."""
     bundles: dict[str, str] = {}
     for kind, plural in KINDS.items():
         answer = api.request("GET", f"{_REGISTRATION}/{plural}/{CONFIGURATION}")
@@ -90,7 +99,13 @@ def _registration(api: Api, installation: Installation) -> Iterator[Fault]:
         if not answer.ok:
             yield _unseen("registration", answer)
             continue
-        for hook in answer.body.get("webhooks") or ():
+        found = answer.body.get("webhooks") or ()
+        hooks.extend(found)
+        names = [f"{name}.checkpoint-guard.io" for name in _HOOKS[kind]]
+        if lacking := [name for name in names if all(hook.get("name") != name for hook in found)]:
+            missing = ", ".join(f'"{name}"' for name in lacking)
+            yield Fault("registration", f'{kind} "{CONFIGURATION}" lacks {missing}', "apply the manifests again")
+        for hook in found:
             name = str(hook.get("name"))
             config = hook.get("clientConfig") or {}
             bundles[f"{kind} {name}"] = str(config.get("caBundle") or "")
@@ -175,7 +190,7 @@ def _state(pod: Raw) -> str:
     return f'pod "{name}" is {status.get("phase")}'
 
 
-def _mode(api: Api, installation: Installation) -> Iterator[Fault]:
+def _mode(api: Api, installation: Installation, hooks: list[Raw]) -> Iterator[Fault]:
     answer = api.request("GET", f"/api/v1/namespaces/{installation.namespace}")
     if answer.code == 404:
         yield Fault("namespace", f'namespace "{installation.namespace}" does not exist', "say --namespace")
@@ -183,13 +198,31 @@ def _mode(api: Api, installation: Installation) -> Iterator[Fault]:
     if not answer.ok:
         yield _unseen("mode", answer)
         return
-    label = ((answer.body.get("metadata") or {}).get("labels") or {}).get(MODE)
+    labels = (answer.body.get("metadata") or {}).get("labels") or {}
+    label = labels.get(MODE)
     if label in ("off", "audit"):
         yield Fault(
             "mode",
             f'namespace "{installation.namespace}" is labelled {MODE}={label}, so nothing is refused there',
             f"kubectl label namespace {installation.namespace} {MODE}-, or say another --namespace",
         )
+    elif left_out := [str(hook.get("name")) for hook in hooks if not _selects(hook.get("namespaceSelector"), labels)]:
+        yield Fault(
+            "mode",
+            f'namespace "{installation.namespace}" is left out by the namespaceSelector of "{left_out[0]}"',
+            "say another --namespace",
+        )
+
+
+def _selects(selector: Raw | None, labels: Raw) -> bool:
+    """Whether a label selector takes these labels; an absent one takes all."""
+    wanted = selector or {}
+    for one in wanted.get("matchExpressions") or ():
+        there = one.get("key") in labels
+        among = there and labels[one["key"]] in (one.get("values") or ())
+        if not {"In": among, "NotIn": not among, "Exists": there, "DoesNotExist": not there}.get(one["operator"], True):
+            return False
+    return dict(wanted.get("matchLabels") or {}).items() <= dict(labels).items()
 
 
 def _unseen(part: str, answer: Answer) -> Fault:
