@@ -244,6 +244,16 @@ def test_a_namespace_that_the_registration_leaves_out_is_named(selector: Object 
     assert ("mode" in parts(report)) is not guarded
 
 
+def test_an_exempt_namespace_is_named() -> None:
+    objects = installed()
+    objects["/api/v1/namespaces/kube-system"] = {"metadata": {"name": "kube-system"}}
+    time = Time()
+    clock = Clock(lambda: time.now, time.sleep)
+    report = check(FakeApi(objects, failing("EOF")), Installation(namespace="kube-system"), 0, clock, lambda line: None)
+
+    assert "mode" in parts(report)
+
+
 def test_a_registration_by_url_needs_no_service() -> None:
     objects = installed(service=None, slice=None)
     for kind in ("mutating", "validating"):

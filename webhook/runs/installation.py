@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from webhook.defaults.registration import PUT_BACK
 from webhook.model.names import GROUP, MODE
+from webhook.model.policy import Policy
 from webhook.runs.api import Answer, Api
 
 Raw = Mapping[str, Any]
@@ -212,6 +213,9 @@ def _mode(api: Api, installation: Installation, hooks: list[Raw]) -> Iterator[Fa
             f'namespace "{installation.namespace}" is left out by the namespaceSelector of "{left_out[0]}"',
             "say another --namespace",
         )
+    elif installation.namespace in Policy().exempt.namespaces:
+        problem = f'namespace "{installation.namespace}" is exempt, so nothing is refused there'
+        yield Fault("mode", problem, "say another --namespace")
 
 
 def _selects(selector: Raw | None, labels: Raw) -> bool:
