@@ -67,6 +67,56 @@ def test_hugging_face_with_shards_fsdp_and_deepspeed(tmp_path: Path) -> None:
     assert taken(tmp_path) == "checkpoint-40"
 
 
+def test_deepspeed_within_another_writers_folder(tmp_path: Path) -> None:
+    def within(name: str, ranks: tuple[int, ...]) -> None:
+        folder = hf(tmp_path, 9, lacks="optimizer.pt").rename(tmp_path / name)
+        archive(folder / "global_step1" / "mp_rank_00_model_states.pt")
+        for rank in ranks:
+            archive(folder / "global_step1" / f"bf16_zero_pp_rank_{rank}_mp_rank_00_optim_states.pt")
+        write(folder / "random_states_0.pkl")
+        if name != "checkpoint-3":
+            write(folder / "latest", b"global_step1")
+
+    for name, ranks in (("checkpoint-1", (0, 1, 2)), ("checkpoint-2", (0, 2)), ("checkpoint-3", (0, 1, 2))):
+        within(name, ranks)
+    within("epoch_1", (0, 1))
+    assert {one.path: one.why for one in found(tmp_path).saved} == {
+        "checkpoint-1": "",
+        "checkpoint-2": "lacks 1 of 3 optimizer shards",
+        "checkpoint-3": "lacks the file latest",
+        "epoch_1": "lacks 1 of 3 optimizer shards",
+    }
+
+
+def test_a_rank_that_is_missing_by_what_the_others_are_called(tmp_path: Path) -> None:
+    for rank in range(3):
+        archive(tmp_path / "global_step1" / f"zero_pp_rank_{rank}_mp_rank_00_model_states.pt")
+    for rank in range(2):
+        archive(tmp_path / "global_step1" / f"zero_pp_rank_{rank}_mp_rank_00_optim_states.pt")
+    write(tmp_path / "latest", b"global_step1")
+    assert found(tmp_path).saved[0].why == "lacks 1 of 3 optimizer shards"
+    for rank in ("00_000", "01_000", "01_001"):
+        archive(tmp_path / "m" / "iter_0000001" / f"mp_rank_{rank}" / "model_optim_rng.pt")
+    write(tmp_path / "m" / "latest_checkpointed_iteration.txt", b"1")
+    assert {one.path: one.why for one in found(tmp_path).saved}["m/iter_0000001"] == "lacks 1 of 4 ranks' files"
+
+
+def test_an_index_is_no_weights_and_a_temporary_name_not_final(tmp_path: Path) -> None:
+    (hf(tmp_path, 1) / "model.safetensors").rename(tmp_path / "checkpoint-1" / "model.safetensors.index.json")
+    hf(tmp_path, 2).rename(tmp_path / "tmp-checkpoint-2")
+    assert [one.why for one in found(tmp_path).saved] == ["lacks the weights", "lacks its final name"]
+
+
+def test_where_frameworks_put_them_by_themselves(tmp_path: Path) -> None:
+    for at, path in enumerate(("lightning_logs/version_0/checkpoints/epoch=0-step=5.ckpt", "checkpoint_6")):
+        archive(tmp_path / str(at) / path)
+    assert [one.step for one in found(tmp_path / "0").saved + found(tmp_path / "1").saved] == [5, 6]
+    write(tmp_path / "2" / "__0_0.distcp")
+    assert (taken(tmp_path / "2"), found(tmp_path / "2").saved[0].complete) == (".", False)
+    write(tmp_path / "2" / ".metadata")
+    assert found(tmp_path / "2").saved[0].complete is True
+
+
 def test_a_file_that_was_cut_off(tmp_path: Path) -> None:
     archive(hf(tmp_path, 1) / "optimizer.pt", cut=True)
     safetensors(hf(tmp_path, 2) / "model.safetensors", cut=True)
@@ -273,11 +323,11 @@ def test_files(tmp_path: Path) -> None:
     assert table(tmp_path) == {
         "step_7.json": None,
         "step_8.json": False,
-        "step_100.pt": True,
+        "step_100.pt": None,
         "step_900.pt": False,
-        "epoch=1-step=950.ckpt": True,
+        "epoch=1-step=950.ckpt": None,
         "step_1000.pt.tmp": False,
-        "last.ckpt": True,
+        "last.ckpt": None,
     }
     seen = found(tmp_path)
     assert seen.at_step(950) is not None

@@ -11,7 +11,7 @@ framework writes last or cannot do without, read in the frameworks' own writers:
 | megatron | folder ``iter_N`` | ``latest_checkpointed_iteration.txt`` is as new, and no rank's folder is empty |
 | accelerate | folder ``checkpoint_N`` or ``epoch_N`` with ``random_states_*.pkl`` | weights and optimizer are there |
 | orbax | folder ``N`` | its name is final, ``_CHECKPOINT_METADATA`` is there (unknown without it: older releases) |
-| file, folder | a number in the name | unknown, unless the file's own end tells (zip archives, safetensors) |
+| file, folder | a number in the name | unknown; incomplete where its own end is missing (zip archives, safetensors) |
 
 A file of weights or state without a byte in it is what a lost node leaves of one that was just written: incomplete.
 """
@@ -19,7 +19,8 @@ A file of weights or state without a byte in it is what a lost node leaves of on
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from math import prod
 from typing import Final
 
 from msgspec import Struct
@@ -27,14 +28,15 @@ from msgspec.structs import replace
 
 from webhook.runs.listing import ASIDE, Entry, Listing
 
-_DEPTH: Final = 3
+_DEPTH: Final = 4
+"""Lightning's own is ``lightning_logs/version_0/checkpoints``."""
 _NUMBER: Final = re.compile(r"\d+")
 _TEMPORARY: Final = re.compile(
     r"(\.|_|-|^)(tmp|temp|partial|part|incomplete|writing)([-_.]|\d|$)|\.orbax-checkpoint-tmp"
 )
 _SHARD: Final = re.compile(r"^(.*)-(\d{5})-of-(\d{5})\.(safetensors|bin)$")
 _ZERO: Final = re.compile(r"^(?:bf16_|fp16_)?zero_pp_rank_(\d+)_mp_rank_(\d+)_optim_states\.pt$")
-_MODEL_STATES: Final = re.compile(r"^(?:zero_pp_rank_\d+_)?mp_rank_(\d+)_model_states\.pt$")
+_MODEL_STATES: Final = re.compile(r"^(?:zero_pp_rank_(\d+)_)?mp_rank_(\d+)_model_states\.pt$")
 _ENDINGS: Final = (
     ".pt",
     ".pth",
@@ -156,6 +158,8 @@ def find_saved(listing: Listing) -> Found:
     """The checkpoints of a directory."""
     root = _tree(listing)
     saved = tuple(sorted(_walk(root, root, listing, 0), key=_order))
+    if not saved and (one := _dcp(root, "", root, listing)) is not None:
+        saved = (replace(one, path="."),)
     pointer = _pointer(listing)
     taken: Saved | None = None
     if pointer is not None:
@@ -239,7 +243,7 @@ def _walk(here: _Folder, root: _Folder, listing: Listing, depth: int) -> Iterato
             yield found
 
 
-def _hf(folder: _Folder, name: str, _above: _Folder, _listing: Listing) -> Saved | None:
+def _hf(folder: _Folder, name: str, above: _Folder, _listing: Listing) -> Saved | None:
     # One that is still empty counts too: it is what get_last_checkpoint takes.
     match = re.fullmatch(r"(tmp-)?checkpoint-(\d+)", name)
     if match is None or len(match[2]) > _DIGITS:
@@ -252,8 +256,13 @@ def _hf(folder: _Folder, name: str, _above: _Folder, _listing: Listing) -> Saved
     lacks += _shards(folder)
     if not _has_optimizer(folder):
         lacks.append("the optimizer's file (save_only_model?)")
-    cut = _cut(folder)
-    return _saved(folder, "hf", int(match[2]), [*lacks, *cut], temporary=match[1] is not None)
+    lacks += _inner_shards(folder, above)
+    if any(_ZERO.match(file) for below in folder.folders.values() for file in below.files):
+        # Accelerate names the folder when it loads; the Trainer leaves that to DeepSpeed.
+        lacks += ["the file latest"] if _empty_or_absent(folder, "latest") else []
+    if match[1] is not None:
+        lacks.append("its final name")
+    return _saved(folder, "hf", int(match[2]), [*lacks, *_cut(folder)], temporary=match[1] is not None)
 
 
 def _deepspeed(folder: _Folder, name: str, above: _Folder, listing: Listing) -> Saved | None:
@@ -264,14 +273,7 @@ def _deepspeed(folder: _Folder, name: str, above: _Folder, listing: Listing) -> 
     lacks: list[str] = []
     if not models:
         lacks.append("mp_rank_*_model_states.pt")
-    most_data, most_model = 0, 0
-    for other in above.folders.values():
-        for file in other.files:
-            if match := _ZERO.match(file):
-                most_data = max(most_data, int(match[1]) + 1)
-                most_model = max(most_model, int(match[2]) + 1)
-    if most_data and len({(match[1], match[2]) for match in ranks}) < most_data * most_model:
-        lacks.append(f"{most_data * most_model - len(ranks)} of {most_data * most_model} optimizer shards")
+    lacks += _zero_shards(folder, above.folders.values())
     step = _last_number(name)
     latest = listing.texts.get(f"{above.path}/latest".lstrip("/"))
     if latest is None:
@@ -279,6 +281,28 @@ def _deepspeed(folder: _Folder, name: str, above: _Folder, listing: Listing) -> 
     elif step is not None and (newest := _last_number(latest)) is not None and newest < step:
         lacks.append(f"its name in the file latest, which says {latest}")
     return _saved(folder, "deepspeed", step, [*lacks, *_cut(folder)])
+
+
+def _zero_shards(folder: _Folder, others: Iterable[_Folder]) -> list[str]:
+    """How many ranks' shards are missing, held against the highest ranks that are named here or beside it."""
+    optimizer = {match.groups() for file in folder.files if (match := _ZERO.match(file))}
+    weights = {match.groups() for file in folder.files if (match := _MODEL_STATES.match(file)) and match[1]}
+    known = optimizer | weights
+    known |= {match.groups() for other in others for file in other.files if (match := _ZERO.match(file))}
+    if not known:
+        return []
+    every = (max(int(data) for data, _ in known) + 1) * (max(int(model) for _, model in known) + 1)
+    lacks = [(every - len(optimizer), "optimizer")]
+    if weights:  # ZeRO 3 cuts these, too
+        lacks.append((every - len(weights), "model"))
+    return [f"{count} of {every} {kind} shards" for count, kind in lacks if count > 0]
+
+
+def _inner_shards(folder: _Folder, above: _Folder) -> list[str]:
+    """The same for a checkpoint that has DeepSpeed's folder within it."""
+    beside = [one for other in above.folders.values() for one in other.folders.values()]
+    within = [one for one in folder.folders.values() if any(_ZERO.match(file) for file in one.files)]
+    return [lack for one in within for lack in _zero_shards(one, beside)]
 
 
 def _megatron(folder: _Folder, name: str, above: _Folder, listing: Listing) -> Saved | None:
@@ -300,6 +324,9 @@ def _megatron(folder: _Folder, name: str, above: _Folder, listing: Listing) -> S
         most = max(
             (sum(one.startswith("mp_rank_") for one in other.folders) for other in above.folders.values()), default=0
         )
+        # mp_rank_00_001_003: of tensor, pipeline and expert parallelism; each of one stands with each of the others.
+        numbers = [tuple(map(int, _NUMBER.findall(rank))) for rank in ranks]
+        most = max(most, prod(max(column) + 1 for column in zip(*numbers, strict=False)) if ranks else 0)
         empty = sum(not any(entry.size for entry in below.files.values()) for below in ranks.values())
         if not ranks or len(ranks) < most or empty:
             lacks.append(f"{max(most - len(ranks), 0) + empty or 'all'} of {most or 'the'} ranks' files")
@@ -313,7 +340,7 @@ def _dcp(folder: _Folder, name: str, _above: _Folder, _listing: Listing) -> Save
     return _saved(folder, "dcp", _last_number(name), lacks)
 
 
-def _accelerate(folder: _Folder, name: str, _above: _Folder, _listing: Listing) -> Saved | None:
+def _accelerate(folder: _Folder, name: str, above: _Folder, _listing: Listing) -> Saved | None:
     states = any(file.startswith("random_states_") for file in folder.files)
     match = re.fullmatch(r"(checkpoint|epoch|step)_(\d+)", name)
     if not states and (match is None or "optimizer.bin" not in folder.files):
@@ -325,6 +352,7 @@ def _accelerate(folder: _Folder, name: str, _above: _Folder, _listing: Listing) 
         lacks.append("random_states_*.pkl")
     if not _has_optimizer(folder):
         lacks.append("the optimizer's file")
+    lacks += _inner_shards(folder, above)
     unit = (
         "epoch" if match is not None and match[1] == "epoch" else "number" if name.startswith("checkpoint_") else "step"
     )
@@ -379,7 +407,8 @@ def _file(name: str, entry: Entry) -> Saved | None:
             stem = stem[: -len(ending)]
             ended = True
             break
-    if not ended and not temporary:
+    # Flax writes checkpoint_100 as one file.
+    if not ended and not temporary and re.fullmatch(r"checkpoint_\d+", name) is None:
         return None
     stem = _VERSION.sub("", stem)
     if _WORDS.search(stem) is None or stem in ("trainer_state", "scheduler", "model_config"):
@@ -387,8 +416,9 @@ def _file(name: str, entry: Entry) -> Saved | None:
     step = _last_number(re.sub(r"\.(tmp|partial).*$", "", stem))
     if step is None and not re.search(r"last|latest|checkpoint|ckpt", stem, re.IGNORECASE):
         return None
-    complete = entry.whole
-    why = "its end is there" if complete else "its end is missing" if complete is False else ""
+    # A file that is whole need not be all that its program resumes from.
+    complete = False if entry.whole is False else None
+    why = "its end is missing" if complete is False else ""
     if temporary:
         complete, why = False, "its final name is missing"
     elif entry.size == 0:
@@ -436,7 +466,7 @@ def _has_optimizer(folder: _Folder) -> bool:
 def _has_weights(folder: _Folder) -> bool:
     """Whether anything lies there that is not known to be beside the weights; who writes them chooses the name."""
     names = [*folder.files, *(name for name, below in folder.folders.items() if below.files or below.folders)]
-    return any(_BESIDE_WEIGHTS.match(name) is None for name in names)
+    return any(_BESIDE_WEIGHTS.match(name) is None and not name.endswith(".index.json") for name in names)
 
 
 def _shards(folder: _Folder) -> list[str]:
