@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
+from webhook.effective.strategic_merge import merge_free
+from webhook.model.names import ANCESTOR_LABEL, TRAINER_STEP
 from webhook.model.pod import EMPTY, EffectiveJob, EffectiveSet, Raw
 from webhook.model.quantity import parse_quantity
 
@@ -24,7 +26,21 @@ def job_changes(before: EffectiveSet, now: EffectiveSet) -> list[str]:
             changed += _pod_changes(old, new)
         if not _same(old.labels, new.labels):
             changed.append(f"{new.name}: labels of the job template")
+        if old.metadata != new.metadata and not _same(_annotations(before, old), _annotations(now, new)):
+            changed.append(f"{new.name}: annotations of the job template")
     return changed
+
+
+def _annotations(effective: EffectiveSet, job: EffectiveJob) -> Raw:
+    """Those of the Job's template: the runtime's and what runtimePatches say."""
+    found: Raw = EMPTY
+    for raw in effective.jobset_spec.get("replicatedJobs") or ():
+        if raw.get("name") == job.name:
+            found = ((raw.get("template") or EMPTY).get("metadata") or EMPTY).get("annotations") or EMPTY
+    for part in job.metadata:
+        if part.of == "Job":
+            found = merge_free(found, part.raw.get("annotations") or EMPTY)
+    return found
 
 
 def _pod_changes(old: EffectiveJob, new: EffectiveJob) -> Iterator[str]:
@@ -58,7 +74,9 @@ def _same(one: Any, two: Any) -> bool:
 def runtime_changes(old: Raw, new: Raw) -> list[str]:
     """What differs in the jobs and the mlPolicy besides what JobSet lets change; ``failurePolicy`` is no part of it."""
     before, after = old.get("spec") or EMPTY, new.get("spec") or EMPTY
-    changed = [] if _same(before.get("mlPolicy"), after.get("mlPolicy")) else ["mlPolicy"]
+    policies = before.get("mlPolicy"), after.get("mlPolicy")
+    # An empty part says something here: which framework it is.
+    changed = [] if _same(*policies) and _said(policies[0]) == _said(policies[1]) else ["mlPolicy"]
     left, right = _jobs(before), _jobs(after)
     if [job.get("name") for job in left] != [job.get("name") for job in right]:
         return [*changed, "replicatedJobs"]
@@ -68,10 +86,13 @@ def runtime_changes(old: Raw, new: Raw) -> list[str]:
         pods = [((job.get("template") or EMPTY).get("spec") or EMPTY).get("template") or EMPTY for job in (one, two)]
         specs = [(job.get("template") or EMPTY).get("spec") or EMPTY for job in (one, two)]
         name = two.get("name")
+        # Trainer writes completions always, and parallelism where mlPolicy counts the pods.
+        counted = None not in policies and _is_labelled(one) and _is_labelled(two)
+        unread = ("template", "completions", "parallelism") if counted else ("template", "completions")
         changed += [
             f"{name}: {field}"
             for field in dict.fromkeys((*specs[0], *specs[1]))
-            if field != "template" and not _same(specs[0].get(field), specs[1].get(field))
+            if field not in unread and not _same(specs[0].get(field), specs[1].get(field))
         ]
         inner = [pod.get("spec") or EMPTY for pod in pods]
         changed += [
@@ -85,6 +106,15 @@ def runtime_changes(old: Raw, new: Raw) -> list[str]:
         if not _same(one.get("replicas"), two.get("replicas")) or not _same(one.get("dependsOn"), two.get("dependsOn")):
             changed.append(f"{name}: replicas or dependsOn")
     return changed
+
+
+def _said(policy: Raw | None) -> frozenset[str] | None:
+    return None if policy is None else frozenset(field for field, value in policy.items() if value is not None)
+
+
+def _is_labelled(job: Raw) -> bool:
+    labels = ((job.get("template") or EMPTY).get("metadata") or EMPTY).get("labels") or EMPTY
+    return labels.get(ANCESTOR_LABEL) == TRAINER_STEP
 
 
 def _jobs(spec: Raw) -> Sequence[Raw]:

@@ -14,8 +14,9 @@ Good:
 Reads: the pods before and after; whether the TrainJob is or gets suspended; for a runtime in Trainer 2.0-2.2, its
     unfinished TrainJobs.
 Silent when: only labels, annotations, nodeSelector, tolerations or scheduling gates change; the run is finished; the
-    CRD or Trainer's webhook refuses the change itself (another order of ``env`` passes both); no JobSet was made; 2.3
-    has its own copy of the runtime; what our defaults had added comes back.
+    CRD or Trainer's webhook refuses the change itself (another order of ``env`` passes both, and so does a
+    ``spec.trainer`` where there was none); no JobSet was made; 2.3 has its own copy of the runtime; what our defaults
+    had added comes back.
 """
 
 from __future__ import annotations
@@ -56,13 +57,11 @@ def _trainjob(subject: Subject) -> Iterator[Finding]:
     was, now = bool(before.spec.get("suspend")), bool(subject.spec.get("suspend"))
     if subject.finished:
         return
-    active = not was and not now
-    # Of a run that is active the CRD lets nothing else through from 2.2 on.
-    only_order = active and subject.release.at_least(Release.V2_2)
-    if only_order and _in_order(before.spec) != _in_order(subject.spec):
+    active, patches = not was and not now, subject.release.at_least(Release.V2_2)
+    if patches and active and _is_refused(before, subject):
         return
     # Overrides of a run that stays or becomes active are refused by Trainer's own webhook in 2.0 and 2.1.
-    if not subject.release.at_least(Release.V2_2) and not now and _overrides(before) != _overrides(subject):
+    if not patches and not now and _overrides(before) != _overrides(subject):
         return
     changed = job_changes(before.effective, subject.effective)
     if not changed or _never_made(before.effective) or _only_returns(subject, before.effective):
@@ -76,7 +75,10 @@ def _trainjob(subject: Subject) -> Iterator[Finding]:
         _origin(subject, before),
         f"JobSet refuses the change of {told} in a {state} TrainJob",
         f"kubectl get trainjob {name} -n {namespace} -o yaml  # write env in the order that it has there"
-        if only_order
+        if active
+        and subject.release.at_least(Release.V2_2)
+        and before.spec.get("trainer")
+        and subject.spec.get("trainer")
         else f"kubectl delete trainjob {name} -n {namespace} --wait\n"
         f"kubectl create -n {namespace} -f <this file>  # a new JobSet takes the change, and the run resumes",
         subject="template",
@@ -86,11 +88,19 @@ def _trainjob(subject: Subject) -> Iterator[Finding]:
     )
 
 
-def _in_order(spec: Raw) -> dict[str, Any]:
-    """The spec as the CRD compares it from 2.2 on, where it refuses any change of an active run that it sees: ``env``
-    is a map by name there, so another order passes. The pods get that order, and JobSet refuses it (seen on 2.2, 2.3).
+def _is_refused(before: Subject, now: Subject) -> bool:
+    """Whether the CRD or Trainer's webhook refuses the change of an active run, from 2.2 on.
+
+    They let two things through, which JobSet then refuses (seen on 2.2 and 2.3): a part that only one of the objects
+    has, since the rules of the CRD fire where both have it, and another order of ``env``.
     """
-    out = dict(spec)
+    old, new = _in_order(before.spec), _in_order(now.spec)
+    return _overrides(before) != _overrides(now) or any(old[field] != new[field] for field in old.keys() & new.keys())
+
+
+def _in_order(spec: Raw) -> dict[str, Any]:
+    """The spec as the CRD compares it from 2.2 on, where ``env`` is a map by name."""
+    out = {field: value for field, value in spec.items() if value is not None}
     if trainer := out.get("trainer"):
         out["trainer"] = _by_name(trainer)
     if initializer := out.get("initializer"):
