@@ -72,7 +72,14 @@ def signs_of(subject: Subject) -> int:
     if not subject.checkpoints:
         signs |= NOT_PLAIN
     for checkpoint in subject.checkpoints:
-        if checkpoint.status is not _DECLARED or checkpoint.per_pod or checkpoint.missing or checkpoint.unset:
+        literal = "$(" in ((checkpoint.mount or EMPTY).get("subPath") or "")
+        if (
+            checkpoint.status is not _DECLARED
+            or checkpoint.per_pod
+            or checkpoint.missing
+            or checkpoint.unset
+            or literal
+        ):
             signs |= NOT_PLAIN
         storage, job = checkpoint.storage, checkpoint.job
         if storage.read_only or storage.kind not in _DURABLE:

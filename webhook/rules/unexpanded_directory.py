@@ -1,4 +1,4 @@
-"""The directory, or the subPathExpr of its mount, keeps a literal $(VAR).
+"""The directory, or the subPath or subPathExpr of its mount, keeps a literal $(VAR).
 
 Symptom: a directory with a literal $(RUN) in its name appears on the claim, and all runs write into it.
 Fix: define the variable, and before the one that uses it: the kubelet expands only what stands earlier in the list.
@@ -14,9 +14,9 @@ Good:
       value: digits-7
     - name: CKPT_DIR
       value: /mnt/ckpt/$(RUN)
-Reads: the directory's variable, the subPathExpr of its mount, and the order of the variables in the effective
-    environment of the container. With an unset variable in subPathExpr the kubelet starts no container at all
-    (kubernetes pkg/kubelet/container/helpers.go, ``ExpandContainerVolumeMounts``).
+Reads: the directory's variable, subPath (which is never expanded) and subPathExpr of its mount, and the order of the
+    variables in the effective environment of the container. With an unset variable in subPathExpr the kubelet starts no
+    container at all (kubernetes pkg/kubelet/container/helpers.go, ``ExpandContainerVolumeMounts``).
 Silent when: every $(VAR) in it is expanded.
 """
 
@@ -24,10 +24,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from webhook.effective.expansion import Value, expand, references, variable_value
+from webhook.effective.expansion import Value, evaluate, expand, references, variable_value
 from webhook.model.finding import Finding, Severity
+from webhook.model.names import JOBSET_NAME_LABEL
 from webhook.model.paste import to_yaml
-from webhook.model.pod import CONTROLLERS, Checkpoint, Raw
+from webhook.model.pod import CONTROLLERS, EMPTY, Checkpoint, Raw
 from webhook.model.rule import Rule
 from webhook.model.sign import NOT_PLAIN
 from webhook.model.subject import Subject
@@ -40,6 +41,8 @@ def check(subject: Subject) -> Iterator[Finding]:
     for checkpoint in subject.checkpoints:
         if checkpoint.unset:
             yield from _unset(subject, checkpoint)
+        if "$(" in ((checkpoint.mount or EMPTY).get("subPath") or ""):
+            yield from _literal(subject, checkpoint)
         if not checkpoint.missing:
             continue
         written = checkpoint.written or checkpoint.directory
@@ -75,6 +78,33 @@ def _unset(subject: Subject, checkpoint: Checkpoint) -> Iterator[Finding]:
         container=checkpoint.container_name,
         subject="subPathExpr",
         why="the kubelet starts no such container (CreateContainerConfigError), so nothing runs and nothing resumes",
+    )
+
+
+def _literal(subject: Subject, checkpoint: Checkpoint) -> Iterator[Finding]:
+    """A reference in ``subPath``: the kubelet expands ``subPathExpr`` alone."""
+    mount, job, container = checkpoint.mount or EMPTY, checkpoint.job, checkpoint.container_name
+    path, written = str(mount.get("mountPath")), str(mount.get("subPath"))
+    known: dict[str, Value] = {}
+    if subject.effective is not None:
+        env = checkpoint.container.get("env") or ()
+        known = evaluate(env, subject.effective, job, False, references(written))
+    value = expand(written, known, False)
+    text: dict[str, object] = {}
+    if value.missing or value.per_pod or value.unknown:
+        field = {"fieldRef": {"fieldPath": f"metadata.labels['{JOBSET_NAME_LABEL}']"}}
+        text["env"] = [{"name": "TRAINJOB_NAME", "valueFrom": field}]
+    expression = "$(TRAINJOB_NAME)" if text else written
+    text["volumeMounts"] = [{"name": mount.get("name"), "mountPath": path, "subPathExpr": expression}]
+    places = (place for _, own, place in job.written_mounts(container, path) if own.get("subPath"))
+    yield Finding(
+        at=next(places, checkpoint.mount_origin()),
+        problem=f'mount "{path}" keeps the text of subPath "{written}", since subPathExpr alone is expanded',
+        fix=to_yaml(text),
+        at_most=checkpoint.at_most,
+        job=job.name,
+        container=container,
+        subject="subPath",
     )
 
 
