@@ -9,7 +9,7 @@ import pytest
 
 from tests.runs.fake_cluster import FakeCluster
 from tests.runs.folders import hf
-from webhook.runs.api import Answer
+from webhook.runs.api import Answer, handshake_words
 from webhook.runs.helper import manifest
 from webhook.runs.reader import look
 from webhook.runs.run import CannotDo, find_directory, find_run
@@ -252,3 +252,11 @@ def test_none_is_left_whenever_it_is_interrupted(tmp_path: Path, at: int, late: 
     except KeyboardInterrupt:
         session.kube.clean()  # what every command does at its end
     assert fake.pods == {}
+
+
+def test_a_refused_exec_is_said_without_its_headers() -> None:
+    body = b'{"kind":"Status","message":"pod \\"run-0\\" does not have a host assigned","code":400}'
+    text = f"Handshake status 400 Bad Request -+-+- {{'date': 'now'}} -+-+- {body!r}"
+    assert handshake_words(text) == 'Handshake status 400 Bad Request: pod "run-0" does not have a host assigned'
+    assert handshake_words("Handshake status 403 Forbidden -+-+- {} -+-+- None") == "Handshake status 403 Forbidden"
+    assert handshake_words("Handshake status 403 Forbidden") == "Handshake status 403 Forbidden"

@@ -154,7 +154,7 @@ class KubernetesApi:
         except ApiException as error:
             words = " ".join(str(error.reason or error).split())
             if "Handshake status" in words or error.status:
-                return None, "", words[:300]
+                return None, "", handshake_words(words)
             raise Unreachable(f"the API server cannot be reached: {words[:200]}") from None
         try:
             socket.run_forever(timeout=seconds)
@@ -201,6 +201,13 @@ class KubernetesApi:
 def parse_warnings(header: str) -> tuple[str, ...]:
     """The texts of ``Warning`` headers (RFC 7234), joined by commas as HTTP libraries do."""
     return tuple(re.sub(r"\\(.)", r"\1", text) for text in _WARNING.findall(header))
+
+
+def handshake_words(text: str) -> str:
+    """A refused exec without the headers that websocket-client puts into its words, the body as Python prints it."""
+    head, *_, body = text.split(" -+-+- ")
+    said = re.search(r'"message": ?"((?:[^"\\]|\\.)+)"', body.replace("\\\\", "\\"))
+    return (f"{head}: {said[1]}" if said else head).replace('\\"', '"')[:300]
 
 
 def inside() -> bool:
