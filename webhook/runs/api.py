@@ -205,8 +205,8 @@ def parse_warnings(header: str) -> tuple[str, ...]:
 
 def handshake_words(text: str) -> str:
     """A refused exec without the headers that websocket-client puts into its words, the body as Python prints it."""
-    head, *_, body = text.split(" -+-+- ")
-    said = re.search(r'"message": ?"((?:[^"\\]|\\.)+)"', body.replace("\\\\", "\\"))
+    head, *rest = text.split(" -+-+- ")
+    said = re.search(r'"message": ?"((?:[^"\\]|\\.)+)"', "".join(rest[-1:]).replace("\\\\", "\\"))
     return (f"{head}: {said[1]}" if said else head).replace('\\"', '"')[:300]
 
 
