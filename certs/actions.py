@@ -47,8 +47,11 @@ def perform(arguments: argparse.Namespace) -> int:
     except (Away, Conflict) as error:
         tell(f"error: {error}")
         return 1
-    tell(_in_order(rotation))
-    return 0
+    for what in rotation.missing:
+        tell(f"{what}, so there is no caBundle to write")
+    if not rotation.missing:
+        tell(_in_order(rotation))
+    return 1 if rotation.missing else 0
 
 
 def read_settings(arguments: argparse.Namespace) -> Settings:

@@ -14,10 +14,12 @@ from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from certs.certificate import UNREADABLE, read_certificate
 from certs.issue import Pair
 
+_SERVING = {ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.ANY_EXTENDED_KEY_USAGE}
 _Kind = TypeVar("_Kind", bound=x509.ExtensionType)
 
 
@@ -58,6 +60,9 @@ def leaf_fault(
     fault = _time_fault(read, now)
     if fault is not None and fault.level == "broken":
         return fault
+    purposes = _extension(read, x509.ExtendedKeyUsage)
+    if purposes is not None and _SERVING.isdisjoint(purposes):
+        return Fault("the certificate is not for servers", "broken")
     covered = _names(read)
     missing = [name for name in names if _canonical(name) not in covered]
     unnamed = Fault(f"the certificate is not for {', '.join(missing)}") if missing else None

@@ -67,6 +67,8 @@ class Rotation:
         self.leaf_ends: datetime.datetime | None = None
         """When the serving pair that was last seen or made expires."""
         self.authority_ends: datetime.datetime | None = None
+        self.missing: tuple[str, ...] = ()
+        """Configurations that the last step did not find, in words."""
 
     def step(self, now: datetime.datetime, monotonic: float, renew: Renew | None = None) -> Step:
         """Bring the cluster as far as it can be brought now. Raises Conflict, Away or Refused.
@@ -200,11 +202,15 @@ class Rotation:
         return leaf_fault(found.pair, self._settings.names, signer, authorities[1:], now)
 
     def _configurations(self) -> Configurations:
-        found = {}
+        found: Configurations = {}
+        missing = []
         for name in self._settings.configurations:
             for kind in KINDS:
                 if (configuration := self._cluster.configuration(kind, name)) is not None:
                     found[kind, name] = configuration
+                else:
+                    missing.append(f'{kind} "{name}" does not exist')
+        self.missing = tuple(missing)
         return found
 
     def _write_secret(self, previous: Raw | None, name: str, pair: Pair, authorities: tuple[bytes, ...]) -> None:

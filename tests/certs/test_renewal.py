@@ -8,6 +8,7 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from certs.issue import Pair
 from certs.renewal import Fault, authority_fault, expires, leaf_fault
@@ -111,6 +112,29 @@ def test_names() -> None:
     # What the API server asks for is there: no haste.
     assert fault(GOOD, names=(NAMES[0], "10.0.0.1")) == Fault("the certificate is not for 10.0.0.1", "due")
     assert fault(leaf(SIGNER, names=("a.b.svc", "::1")), names=("a.b.svc", "0:0:0:0:0:0:0:1")) is None
+
+
+@pytest.mark.parametrize(
+    ("purpose", "expected"),
+    [
+        (ExtendedKeyUsageOID.CLIENT_AUTH, Fault("the certificate is not for servers", "broken")),
+        (ExtendedKeyUsageOID.ANY_EXTENDED_KEY_USAGE, None),
+        (ExtendedKeyUsageOID.SERVER_AUTH, None),
+    ],
+)
+def test_purposes(purpose: x509.ObjectIdentifier, expected: Fault | None) -> None:
+    signer = x509.load_pem_x509_certificate(SIGNER.cert)
+    signing = serialization.load_pem_private_key(SIGNER.key, None)
+    assert isinstance(signing, ec.EllipticCurvePrivateKey)
+    good = x509.load_pem_x509_certificate(GOOD.cert)
+    builder = x509.CertificateBuilder(
+        signer.subject, good.subject, good.public_key(), 7, good.not_valid_before_utc, good.not_valid_after_utc
+    )
+    names = good.extensions.get_extension_for_class(x509.SubjectAlternativeName)
+    builder = builder.add_extension(names.value, names.critical)
+    builder = builder.add_extension(x509.ExtendedKeyUsage([purpose]), False)
+    cert = builder.sign(signing, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+    assert fault(Pair(cert, GOOD.key)) == expected
 
 
 def test_signers() -> None:

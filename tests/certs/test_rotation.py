@@ -205,9 +205,11 @@ def test_no_configuration_yet() -> None:
     cluster = FakeCluster(configurations=False)
     rotation = Rotation(cluster, SETTINGS)
     assert kinds(rotation.step(NOW, 0.0)) == ["ca", "leaf"]
-    assert [fault.endswith("does not exist") for fault in rotation.faults(NOW)] == [True, True]
+    assert rotation.faults(NOW) == rotation.missing
+    assert [fault.endswith("does not exist") for fault in rotation.missing] == [True, True]
     cluster.put(VALIDATING, registration(VALIDATING, "validate"))
     assert kinds(rotation.step(NOW, 1.0)) == ["bundle"]
+    assert len(rotation.missing) == 1
     assert split(cluster.bundle()) == split(cluster.data(SETTINGS.secret, "ca.crt"))
 
 
