@@ -8,6 +8,7 @@ from typing import Final
 from webhook.frameworks.framework import Setting
 from webhook.script import Python
 from webhook.script.flow import in_loop
+from webhook.script.loads import removes_files
 from webhook.script.names import Save
 
 _REMOVES: Final = ("rmtree", "remove", "unlink", "removedirs", "rmdir", "delete_folder")
@@ -15,7 +16,9 @@ _REMOVES: Final = ("rmtree", "remove", "unlink", "removedirs", "rmdir", "delete_
 
 def cleans_up(python: Python) -> bool:
     """Whether it removes files: whatever they are, they may be old checkpoints."""
-    return any(True for _ in python.named(*_REMOVES))
+    return any(True for _ in python.named(*_REMOVES)) or any(
+        removes_files(python, call) for call in python.source.calls
+    )
 
 
 def copies_of(python: Python, save: Save) -> Setting | None:

@@ -102,6 +102,25 @@ def _with_callback(python: Python, callback: Call, use: Use, enabled: Setting) -
         use.flushes = turned(on_exception, UNKNOWN if truth is None else truth)
 
 
+def names_unpadded(python: Python) -> bool:
+    """Whether ModelCheckpoint surely keeps several files that begin with an unpadded number, and no ``last.ckpt``.
+
+    Without ``filename`` they are ``epoch=3-step=1200.ckpt``; ``{epoch:03d}`` pads.
+    """
+    callbacks = list(python.calls(*_CALLBACKS))
+    if len(callbacks) != 1 or is_open(python, callbacks[0]):
+        return False
+    callback = callbacks[0]
+    kept = python.argument(callback, "save_top_k", default=1)
+    name = python.argument(callback, "filename", 1, default=None)
+    if not isinstance(kept, int) or kept in (0, 1) or python.argument(callback, "save_last", default=None):
+        return False
+    if name is None:
+        return True
+    before, _, rest = name.partition("{") if isinstance(name, str) else ("", "", "")
+    return rest.partition("}")[0] in ("epoch", "step", "global_step") and not any(one.isdecimal() for one in before)
+
+
 FRAMEWORK = Framework(
     id="lightning",
     title="Lightning",

@@ -32,6 +32,7 @@ from webhook.script.shell import Command, Shell
 from webhook.script.values import said, shown
 
 ID = "exit-status-lost"
+_REPORTS: Final = ("echo", "printf", "date", ":", "true")
 _MOST: Final = 8
 """Programs of one container that are named: whoever loses the status of so many has seen how."""
 
@@ -60,6 +61,13 @@ def _judge(shell: Shell, command: Command, name: str) -> Remark | None:
     if _is_kept(shell):
         return None
     program = said(command.beginning)[:48]
+    if _only_reported(shell, command):
+        return Remark(
+            command.place,
+            f'"{program}" is a condition, and what is done when it fails ends with 0',
+            command.source,
+            subject=name,
+        )
     if command.inside("function", "substitution", "test", "subshell", "for", "while", "!", "case") is not None:
         return _left_by_loop(shell, command, program, name)
     after = [
@@ -119,6 +127,15 @@ def _judge(shell: Shell, command: Command, name: str) -> Remark | None:
             subject=name,
         )
     return None
+
+
+def _only_reported(shell: Shell, command: Command) -> bool:
+    """``if ! program; then echo failed; fi`` at the end, where nothing else looks at it."""
+    test = command.inside("test")
+    if test is None or test.name != "if" or command.inside("for", "while", "function", "||", "&&", "&", "pipeline"):
+        return False
+    rest = [other for other in shell.commands if other.statement >= command.statement and other is not command]
+    return all(other.name in _REPORTS and other.inside("function") is None for other in rest)
 
 
 def _left_by_loop(shell: Shell, command: Command, program: str, name: str) -> Remark | None:

@@ -27,9 +27,10 @@ from webhook.model.finding import Finding, Severity
 from webhook.model.rule import Rule
 from webhook.model.script import Place, Remark
 from webhook.model.subject import Subject
-from webhook.script import Call, Python, Script, Value, program_findings
+from webhook.script import UNKNOWN, Call, Python, Script, Value, program_findings
 from webhook.script.loads import loads
 from webhook.script.names import numbered_saves
+from webhook.script.python import Around
 from webhook.script.values import head, shown
 
 ID = "fixed-resume-path"
@@ -39,7 +40,7 @@ _WORDS: Final = ("checkpoint", "ckpt", "step", "epoch", "iter", "global_step")
 def look(script: Script) -> Iterator[Remark]:
     for python in script.pythons:
         for call, node in resume_nodes(python):
-            if _only(python, node, call.around) and _is_one(value := python.value(node, call.around)):
+            if _is_one(value := _only(python, node, call.around)):
                 yield _remark(
                     python.at(node),
                     value,
@@ -64,16 +65,17 @@ def _loaded(script: Script) -> Iterator[Remark]:
     if not saves or len({id(load.call) for load in found}) != 1:
         return
     load = found[0]
-    if load.path is None or not _is_one(load.value) or not _only(load.python, load.path, load.call.around):
-        return
-    if any(_parent(head(save.value)) == _parent(load.value) for save in saves):
-        yield _remark(
-            load.python.at(load.call), load.value, f"max(<the checkpoints in {_parent(load.value)}>, key=<step>)"
-        )
+    value = _only(load.python, load.path, load.call.around) if load.path is not None else UNKNOWN
+    if _is_one(value) and any(_parent(head(save.value)) == _parent(value) for save in saves):
+        yield _remark(load.python.at(load.call), value, f"max(<the checkpoints in {_parent(value)}>, key=<step>)")
 
 
-def _only(python: Python, node: ast.expr, around: object) -> bool:
-    return len(python.origins(node, around)) == 1  # type: ignore[arg-type]
+def _only(python: Python, node: ast.expr, around: Around | None) -> Value:
+    """The one value that it may have but for none at all (``path if os.path.exists(path) else None``)."""
+    found = [
+        one for one in python.origins(node, around) if not (isinstance(one[0], ast.Constant) and one[0].value is None)
+    ]
+    return python.value(*found[0]) if len(found) == 1 else UNKNOWN
 
 
 def _is_one(value: Value) -> bool:

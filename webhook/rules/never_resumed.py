@@ -23,7 +23,7 @@ import ast
 from collections.abc import Iterator
 from typing import Final
 
-from webhook.frameworks import Use, find_uses
+from webhook.frameworks import Use, find_calls, find_uses
 from webhook.frameworks.hf_trainer import arguments_calls, train_calls
 from webhook.model.finding import Finding, Severity
 from webhook.model.rule import Rule
@@ -61,6 +61,8 @@ def _hugging_face(script: Script, use: Use, python: Python) -> Iterator[Remark]:
         return
     # What unused-resume-argument says of it is nearer to what was meant.
     if any(call.argument(_ARGUMENT) is not None for call in arguments_calls(python)):
+        return
+    if f".{_ARGUMENT}" in python.source.code or (use.invocation is not None and _ARGUMENT in use.invocation.flags):
         return
     if _loads_itself(python):
         return
@@ -151,12 +153,21 @@ def _plain(script: Script) -> Iterator[Remark]:
         yield Remark(
             save.python.at(save.call),
             f'the program saves "{said(path)}" and never loads it',
-            "if os.path.exists(<newest>):\n"
-            '    state = torch.load(<newest>, map_location="cpu")\n'
-            '    model.load_state_dict(state["model"]); optimizer.load_state_dict(state["optimizer"])',
+            _fix(script, save.call),
             subject=path,
         )
         return
+
+
+def _fix(script: Script, call: Call) -> str:
+    by_hand = next((use for use in find_calls(script) if use.call is call and use.framework.id != "pytorch"), None)
+    if by_hand is not None:
+        return by_hand.resume_fix or by_hand.framework.resume_fix
+    return (
+        "if os.path.exists(<newest>):\n"
+        '    state = torch.load(<newest>, map_location="cpu")\n'
+        '    model.load_state_dict(state["model"]); optimizer.load_state_dict(state["optimizer"])'
+    )
 
 
 def _said(value: Value) -> str:

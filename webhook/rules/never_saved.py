@@ -82,6 +82,8 @@ def _of_use(script: Script, use: Use) -> Iterator[Remark]:
 
 def _saves_itself(python: Python) -> bool:
     """Whether the text saves in a loop or a hook of its own, or takes hooks or a module from elsewhere that may."""
+    if "should_save = True" in python.source.code:
+        return True  # ``control.should_save = True``, by which a callback has the Trainer save
     for name in ("callbacks", "callback"):
         for call in python.source.calls:
             given = call.argument(name)

@@ -68,6 +68,8 @@ def _by_hand(script: Script, python: Python) -> Iterator[Remark]:
     saved = search(python.source, _SAVED, "optim")
     if saved is None or search(python.source, _READ, "opt", "load", "restore", "set_") or "." in python.source.modules:
         return
+    if any(_of_several(python, call) for call in python.methods("load_state_dict")):
+        return
     mine = [save for save in saves(script) if save.python is python and save.function == "torch.save"]
     if not any(_holds_optimizer(python, save.call) and in_loop(python, save.call) for save in mine):
         return
@@ -86,6 +88,14 @@ def _by_hand(script: Script, python: Python) -> Iterator[Remark]:
             subject=key,
         )
         return
+
+
+def _of_several(python: Python, call: Call) -> bool:
+    """``for key, one in parts.items(): one.load_state_dict(state[key])``: which those are is not told."""
+    receiver = call.receiver
+    return isinstance(receiver, ast.Name) and any(
+        binding.how in ("for", "unpacked") for binding in python.bindings(receiver, call.around)
+    )
 
 
 def _holds_optimizer(python: Python, call: Call) -> bool:

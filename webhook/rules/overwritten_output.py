@@ -64,6 +64,10 @@ _EXAMPLES: Final = frozenset(
 """transformers' own examples up to 4.x, which look for a checkpoint only without --overwrite_output_dir. Read in
 ``examples/pytorch/*/run_*.py``: ``if ... do_train and not training_args.overwrite_output_dir``. From 5.0 on the flag is
 no argument any more, so whoever gives it runs an older one."""
+_CHOOSES: Final = frozenset(
+    ("-name", "-iname", "-path", "-regex", "-mtime", "-mmin", "-newer", "-size", "-empty", "-not", "!", "-prune")
+)
+"""Tests of ``find`` by which not everything is removed."""
 _SAVES: Final = (
     "output_dir",
     "checkpoint_dir",
@@ -137,7 +141,7 @@ def _removed(script: Script, shell: Shell) -> Iterator[Remark]:
     own = {id(invocation.command) for invocation in trainings}
     last = max((at for at, command in enumerate(shell.commands) if id(command) in own), default=-1)
     for at, command in enumerate(shell.commands):
-        if command.name != "rm" or at > last or not _recursive(command) or _conditional(command):
+        if at > last or not _recursive(command) or _conditional(shell, command):
             continue
         for word, raw in zip(command.words[1:], command.raw[1:], strict=False):
             if _empties(script, word, raw) or any(_is_saved_to(invocation, word) for invocation in trainings):
@@ -161,17 +165,37 @@ def _is_saved_to(invocation: Invocation, word: Value) -> bool:
 
 
 def _recursive(command: Command) -> bool:
+    """``rm -r``; ``find DIR -delete`` where nothing chooses among what is found."""
+    if command.name == "find":
+        return "-delete" in command.words and _CHOOSES.isdisjoint(command.words)
+    if command.name != "rm":
+        return False
     flags = "".join(
         word for word in command.words[1:] if isinstance(word, str) and word[:1] == "-" and word[:2] != "--"
     )
     return "r" in flags.lower() or "--recursive" in command.words
 
 
-def _conditional(command: Command) -> bool:
-    if command.inside("if", "else", "case", "test", "for", "while", "function", "||", "&", "!") is not None:
+def _conditional(shell: Shell, command: Command) -> bool:
+    if command.inside("else", "case", "test", "for", "while", "function", "||", "&", "!") is not None:
         return True
+    tests = [around.name for around in command.around if around.kind == "if"]
     both = command.inside("&&")
-    return both is not None and both.index > 0
+    if both is not None and both.index > 0:
+        tests.append(shell.line(command.place).strip().partition("&&")[0])
+    return not all(_is_there(test, command) for test in tests)
+
+
+def _is_there(test: str, command: Command) -> bool:
+    """``[ -d "$OUT" ]`` before ``rm -r "$OUT"``: whether there is anything to remove is no condition."""
+    words = test.replace('"', "").replace("'", "").split()
+    removed = {raw.replace('"', "").replace("'", "").removesuffix("*").rstrip("/") for raw in command.raw[1:]}
+    return (
+        len(words) in (3, 4)
+        and words[0] in ("[", "[[", "test")
+        and words[1] in ("-d", "-e")
+        and words[2].rstrip("/;") in removed
+    )
 
 
 def _empties(script: Script, word: Value, raw: str) -> bool:

@@ -19,10 +19,12 @@ files are no checkpoints.
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 from typing import Final
 
 from webhook.frameworks import find_uses
+from webhook.frameworks.lightning import names_unpadded
 from webhook.model.finding import Finding, Severity
 from webhook.model.rule import Rule
 from webhook.model.script import Remark
@@ -38,6 +40,7 @@ _WORDS: Final = ("checkpoint", "ckpt", "step", "epoch", "iter")
 _LEARNS: Final = frozenset(("backward", "fit", "learn", "train_batch", "step", "update"))
 _EVALUATES: Final = frozenset(("eval", "evaluate", "predict", "generate", "no_grad", "inference_mode"))
 _SUFFIXES: Final = (".pt", ".pth", ".ckpt")
+_ORDERS: Final = ("sorted", "list", "tuple", "iter", "reversed")
 _DIGITS: Final = 'key=lambda p: int(re.findall(r"\\d+", os.path.basename(p))[-1])'
 
 
@@ -60,6 +63,10 @@ def _holds_steps(script: Script, python: Python, names: Listing) -> bool:
         return False
     if "checkpoint" in marks and hugging:
         return True
+    if (not names.glob or name.startswith("*")) and any(
+        use.framework.id == "lightning" and use.python is python and names_unpadded(python) for use in find_uses(script)
+    ):
+        return not names.glob or name.endswith((".ckpt", "*"))
     said = [save for save in saves if _fits(name, save.name)] if names.glob else list(saves)
     if said:
         return any(save.text_order_fails for save in said)
@@ -88,19 +95,34 @@ def _fits(pattern: str, name: str) -> bool:
 
 
 def _remark(python: Python, pick: Pick) -> Remark:
-    shown = python.text(pick.names.node)
     if pick.order == "none":
         problem = f'"{said(python.text(pick.node))}" takes a checkpoint in no order at all'
     elif pick.order == "digit":
-        problem = f'"{said(python.text(pick.node))}" compares the last digit of a checkpoint\'s name alone'
+        problem = f'"{said(python.text(pick.node))}" compares a single digit of a checkpoint\'s name'
     else:
         problem = f'"{said(python.text(pick.node))}" takes the newest checkpoint in text order, "9" after "100"'
-    return Remark(
-        python.at(pick.node),
-        problem,
-        f"max({shown}, {_DIGITS})",
-        subject=python.text(pick.names.node),
-    )
+    return Remark(python.at(pick.node), problem, _corrected(python, pick), subject=python.text(pick.names.node))
+
+
+def _corrected(python: Python, pick: Pick) -> str:
+    """The line with ``max(names, key=<number>)`` in place of what takes the wrong name."""
+    node, source = pick.node, python.source
+    default = ""
+    if isinstance(node, ast.Call) and not isinstance(node.func, ast.Attribute):
+        base = node.args[0]
+        given = [one.value for one in node.keywords if one.arg == "default"] or node.args[1:]
+        default = f", default={source.source(given[0])}" if given else ""
+    else:
+        taken = node.func if isinstance(node, ast.Call) else node
+        base = taken.value if isinstance(taken, ast.Attribute | ast.Subscript) else node
+    while isinstance(base, ast.Call) and base.args and source.dotted(base.func)[0] in _ORDERS:
+        base = base.args[0]
+    best = f"max({source.source(base)}, {_DIGITS}{default})"
+    line = source.lines[node.lineno - 1]
+    if node.lineno == node.end_lineno and line.isascii():
+        best = (line[: node.col_offset] + best + line[node.end_col_offset :]).strip()
+    missing = [name for name in ("os", "re") if name not in source.imports]
+    return f"import {', '.join(missing)}\n{best}" if missing else best
 
 
 def _in_shell(shell: Shell) -> Iterator[Remark]:
@@ -111,13 +133,13 @@ def _in_shell(shell: Shell) -> Iterator[Remark]:
             pipeline.append(command)
             if part.index + 1 < part.size:
                 continue
-        remark = _judge(pipeline) if len(pipeline) > 1 else None
+        remark = _judge(shell, pipeline) if len(pipeline) > 1 else None
         if remark is not None:
             yield remark
         pipeline = []
 
 
-def _judge(pipeline: list[Command]) -> Remark | None:
+def _judge(shell: Shell, pipeline: list[Command]) -> Remark | None:
     """``ls -d DIR/checkpoint-* | sort | tail -1`` and its kin."""
     first, last = pipeline[0], pipeline[-1]
     if first.name not in ("ls", "find") or last.name not in ("tail", "head"):
@@ -156,9 +178,15 @@ def _judge(pipeline: list[Command]) -> Remark | None:
     return Remark(
         last.place,
         f'"{said(shown)}" takes the newest checkpoint in text order, "9" after "100"',
-        f"{fixed} | sort -V | tail -n 1",
+        _in_line(shell.line(last.place), first.source, last.source, f"{fixed} | sort -V | tail -n 1"),
         subject=shown[:80],
     )
+
+
+def _in_line(line: str, first: str, last: str, fixed: str) -> str:
+    """The line with another pipeline between these two commands; that alone where it has more lines."""
+    start, end = line.find(first), line.rfind(last)
+    return (line[:start] + fixed + line[end + len(last) :]).strip() if 0 <= start < end else fixed
 
 
 def _takes_one(command: Command) -> bool:

@@ -11,7 +11,7 @@ Good:
     - |
       export CKPT_DIR="/mnt/ckpt/$RUN_NAME"
 Reads: the directories that frameworks, flags, shell variables and saves name: time, random numbers, uuid, process id,
-host.
+host; ms-swift's add_version.
 Silent when: it is a log's, a run's name or one per save; the program looks through the directories above for the
 newest; the variable is set only under a condition.
 """
@@ -31,7 +31,7 @@ from webhook.script import Call, Python, Script, Text, Unknown, Value, program_f
 from webhook.script.flow import in_loop
 from webhook.script.listing import listing
 from webhook.script.names import saves
-from webhook.script.values import head, join, pieces, said, shown
+from webhook.script.values import head, is_true, join, pieces, said, shown
 
 ID = "timestamped-directory"
 _FLAGS: Final = (
@@ -54,7 +54,13 @@ _VARIABLES: Final = ("CKPT", "CHECKPOINT", "OUTPUT_DIR", "SAVE_DIR", "OUT_DIR", 
 
 def look(script: Script) -> Iterator[Remark]:
     seen: set[Place] = set()
-    for remark in (*_of_uses(script), *_of_flags(script), *_of_variables(script), *_of_saves(script)):
+    for remark in (
+        *_of_uses(script),
+        *_of_flags(script),
+        *_of_variables(script),
+        *_of_saves(script),
+        *_of_swift(script),
+    ):
         if remark.place not in seen:
             seen.add(remark.place)
             yield remark
@@ -109,6 +115,30 @@ def _of_saves(script: Script) -> Iterator[Remark]:
             told.add(source)
             path = save.python.text(save.path)
             yield _remark(script, save.python.at(save.call), path, source, directory, path)
+
+
+def _of_swift(script: Script) -> Iterator[Remark]:
+    """ms-swift's ``add_version``, which is on by default: ``output_dir/v0-20250101-120000``.
+
+    Read in ms-swift 4.6.0: arguments/sft_args.py and utils/utils.py (``add_version_to_work_dir``).
+    """
+    for invocation in script.invocations:
+        if invocation.tool != "swift" or invocation.arguments[:1] not in (("sft",), ("pt",), ("rlhf",)):
+            continue
+        version, out = invocation.flag("add_version"), invocation.flag("output_dir")
+        off = version is not None and is_true(version.value) is not True
+        if off or out is None or not script.on_volume(out.value) or _looked_up(script, out.value):
+            continue
+        if "resume_from_checkpoint" in invocation.flags or not all(
+            isinstance(one, str) for one in invocation.arguments
+        ):
+            continue
+        yield Remark(
+            version.place if version is not None else out.place,
+            f'"{out.name} {shown(out.value)}" gets a new "v0-<time>" at every start, and saves into that',
+            "--add_version false",
+            subject="add_version",
+        )
 
 
 def _above(value: Text) -> Value:

@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from webhook.frameworks import Setting, Use, find_calls, find_uses
+from webhook.frameworks.copies import cleans_up
 from webhook.model.finding import Finding, Severity
 from webhook.model.rule import Rule
 from webhook.model.script import Remark
@@ -81,9 +82,8 @@ def _hardly_saves(use: Use) -> bool:
 
 def _cleans_up(script: Script) -> bool:
     """Whether the program or its shell removes files: whatever they are, they may be old checkpoints."""
-    for python in script.pythons:
-        if any(True for _ in python.named("rmtree", "remove", "unlink", "removedirs", "rmdir", "delete_folder")):
-            return True
+    if any(cleans_up(python) for python in script.pythons):
+        return True
     return any(command.name in ("rm", "find") for command in script.commands())
 
 

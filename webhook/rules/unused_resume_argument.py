@@ -12,7 +12,8 @@ Good:
     - |
       args = TrainingArguments(output_dir=out)
       Trainer(model=model, args=args).train(resume_from_checkpoint=get_last_checkpoint(out))
-Reads: TrainingArguments (and TRL's configurations) and every call of train() of a Trainer.
+Reads: TrainingArguments (and TRL's configurations), what is set in them later, the command line that fills them, and
+every call of train() of a Trainer.
 Silent when: the program reads `args.resume_from_checkpoint` itself; a train() is told to resume, or may be; no train()
 is seen.
 Source: transformers 5.24.0, training_args.py and trainer.py: nothing in the Trainer reads the argument.
@@ -23,12 +24,12 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from webhook.frameworks.hf_trainer import arguments_calls, train_calls
+from webhook.frameworks.hf_trainer import arguments_calls, is_trainer, train_calls
 from webhook.model.finding import Finding, Severity
 from webhook.model.rule import Rule
-from webhook.model.script import Remark
+from webhook.model.script import Place, Remark
 from webhook.model.subject import Subject
-from webhook.script import Call, Python, Script, program_findings
+from webhook.script import Call, Invocation, Python, Script, Value, program_findings
 from webhook.script.values import is_true, said
 
 ID = "unused-resume-argument"
@@ -37,8 +38,74 @@ _NAME = "resume_from_checkpoint"
 
 def look(script: Script) -> Iterator[Remark]:
     for python in script.pythons:
-        if _NAME in python.source.code and f".{_NAME}" not in python.source.code:
+        if _NAME in python.source.code and not _is_read(python):
             yield from _in_text(python)
+            yield from _set(python)
+    for invocation in script.invocations:
+        if invocation.python is not None:
+            yield from _on_line(invocation, invocation.python)
+
+
+def _is_read(python: Python) -> bool:
+    """``args.resume_from_checkpoint`` anywhere but where it is given a value."""
+    given = sum(1 for _ in _given(python))
+    return python.source.code.count(f".{_NAME}") > given
+
+
+def _given(python: Python) -> Iterator[tuple[Call | None, ast.Attribute, ast.expr]]:
+    """``args.resume_from_checkpoint = value``, with the call that made ``args``."""
+    made = {id(call.node): call for call in arguments_calls(python)}
+    for statement, around in python.source.statements:
+        if isinstance(statement, ast.Assign) and len(statement.targets) == 1:
+            target = statement.targets[0]
+            if isinstance(target, ast.Attribute) and target.attr == _NAME:
+                found = [made.get(id(one)) for one, _ in python.origins(target.value, around)]
+                yield found[0] if len(found) == 1 else None, target, statement.value
+
+
+def _set(python: Python) -> Iterator[Remark]:
+    trains = train_calls(python)
+    if not trains or any(call.open_ended or _is_told(python, call) for call in trains):
+        return
+    for call, target, node in _given(python):
+        if call is not None and not _is_nothing(python.value(node, call.around)):
+            out = call.argument("output_dir", 0)
+            where = python.text(out) if out is not None else "<output_dir>"
+            yield _remark(python.at(target), f"{python.text(target)} = {python.text(node)}", python, trains[0], where)
+
+
+def _on_line(invocation: Invocation, python: Python) -> Iterator[Remark]:
+    """``--resume_from_checkpoint`` of a text that fills TrainingArguments by it and tells train() nothing."""
+    flag = invocation.flags.get(_NAME)
+    if flag is None or _is_nothing(flag.value) or _NAME in python.source.code:
+        return
+    parsed = {python.class_of(call.receiver, call.around).rpartition(".")[2] for call in _parsing(python)}
+    trains = train_calls(python)
+    if not parsed & {"HfArgumentParser", "TrlParser"} or not trains:
+        return
+    if any(call.open_ended or _is_told(python, call) for call in trains):
+        return
+    told = next((call.argument("args", 1) for call in python.source.calls if is_trainer(python, call.name)), None)
+    named = python.text(told) if isinstance(told, ast.Name) else "training_args"
+    yield _remark(flag.place, flag.name, python, trains[0], f"{named}.output_dir")
+
+
+def _parsing(python: Python) -> Iterator[Call]:
+    return python.methods("parse_args_into_dataclasses", "parse_args_and_config")
+
+
+def _is_nothing(value: Value) -> bool:
+    return value is None or is_true(value) is False
+
+
+def _remark(place: Place, given: str, python: Python, train: Call, where: str) -> Remark:
+    name = train.name if not train.name.startswith("()") else "trainer.train"
+    return Remark(
+        place,
+        f'"{said(given)}" is read by nobody: train() in line {python.at(train).line} is not told',
+        f"from transformers.trainer_utils import get_last_checkpoint\n{name}({_NAME}=get_last_checkpoint({where}))",
+        subject=_NAME,
+    )
 
 
 def _in_text(python: Python) -> Iterator[Remark]:

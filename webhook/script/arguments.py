@@ -114,12 +114,25 @@ def filled_by_itself(python: Python) -> frozenset[str]:
 
 
 def _filled(python: Python) -> frozenset[str]:
-    """Names of attributes that the program gives to anything but ``self``, which is not what was parsed."""
+    """Names of attributes that the program gives to anything but ``self``, which is not what was parsed.
+
+    One that is made of itself (``args.out = join(args.out, stamp)``) was parsed before.
+    """
     memo = python.memo.get("given to others")
     if memo is None:
-        memo = frozenset(name.rpartition(".")[2] for (_, name) in python.source.bindings if _is_elsewhere(name))
+        memo = frozenset(
+            name.rpartition(".")[2]
+            for (_, name), bound in python.source.bindings.items()
+            if _is_elsewhere(name) and not (len(bound) == 1 and _is_made_of(python, bound[0].value, name))
+        )
         python.memo["given to others"] = memo
     return memo
+
+
+def _is_made_of(python: Python, node: ast.expr | None, name: str) -> bool:
+    return node is not None and any(
+        isinstance(part, ast.Attribute) and python.source.dotted(part)[0] == name for part in ast.walk(node)
+    )
 
 
 def _is_elsewhere(name: str) -> bool:

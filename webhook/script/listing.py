@@ -24,6 +24,8 @@ _TEXT_METHODS: Final = frozenset(
     ("lower", "upper", "strip", "split", "rsplit", "partition", "rpartition", "replace", "removeprefix", "removesuffix")
 )
 _TEXT_ATTRIBUTES: Final = frozenset(("name", "stem", "path", "suffix"))
+_FOUND: Final = frozenset(("re.search", "re.match", "re.findall", "re.fullmatch"))
+"""What finds a part of a name: digits that stay a text."""
 
 
 class Listing(Struct, frozen=True):
@@ -138,7 +140,7 @@ def _is_text(python: Python, node: ast.expr, target: ast.expr, depth: int = 0) -
 class Pick(Struct, frozen=True):
     """One name taken from a listing as the last in its order.
 
-    ``order``: ``text``, ``digit`` (its last digit alone), ``none`` (as the file system gives them).
+    ``order``: ``text``, ``digit`` (one of its digits alone), ``none`` (as the file system gives them).
     """
 
     node: ast.expr
@@ -207,7 +209,7 @@ def _taken(
         if order != "none" and backwards != first:
             return
         orders.add(order)
-        names = names or one
+        names = one if names is None or (one.marks and not names.marks) else names
     if names is None or not orders:
         return
     order = orders.pop() if len(orders) == 1 else "text"
@@ -295,15 +297,20 @@ def _expression_order(python: Python, body: ast.expr) -> str:
     for node in _walk(body):
         if isinstance(node, ast.Call):
             name, _ = python.source.dotted(node.func)
-            if name == "int" and node.args and _last_letter(node.args[0]):
+            if name == "int" and node.args and (_last_letter(node.args[0]) or _one_digit(python, node.args[0])):
                 return "digit"
-            plain = name in _TEXT_FUNCTIONS or (
-                isinstance(node.func, ast.Attribute) and node.func.attr in _TEXT_METHODS
+            plain = (
+                name in _TEXT_FUNCTIONS
+                or name in _FOUND
+                or (isinstance(node.func, ast.Attribute) and node.func.attr in (*_TEXT_METHODS, "group"))
             )
             texts = texts and plain
         elif isinstance(node, ast.Attribute):
             called = (
-                node.attr in _TEXT_METHODS or node.attr in _TEXT_ATTRIBUTES or node.attr in ("path", "basename", "join")
+                node.attr in _TEXT_METHODS
+                or node.attr in _TEXT_ATTRIBUTES
+                or node.attr in ("path", "basename", "join", "group")
+                or python.source.dotted(node)[0] in _FOUND
             )
             texts = texts and called
         elif not isinstance(
@@ -314,17 +321,35 @@ def _expression_order(python: Python, body: ast.expr) -> str:
 
 
 def _last_letter(node: ast.expr) -> bool:
-    """``p[-1]``, ``p.stem[-1]``, ``p.split(".")[0][-1]``: one letter of a name, not the last part of it."""
+    """``p[-4]``, ``p.stem[-1]``, ``p.split(".")[0][-1]``: one letter of a name, not the last part of it."""
     from webhook.script.python import _index
 
-    if not isinstance(node, ast.Subscript) or _index(node.slice) != -1:
+    if not isinstance(node, ast.Subscript) or _index(node.slice) is None:
         return False
     inner = node.value
     if isinstance(inner, ast.Name):
         return True
     if isinstance(inner, ast.Attribute):
         return inner.attr in _TEXT_ATTRIBUTES
-    return isinstance(inner, ast.Subscript) and _index(inner.slice) is not None
+    # What finds several groups gives them, and no letters.
+    return (
+        isinstance(inner, ast.Subscript)
+        and _index(inner.slice) is not None
+        and isinstance(inner.value, ast.Call)
+        and isinstance(inner.value.func, ast.Attribute)
+        and inner.value.func.attr in _TEXT_METHODS
+    )
+
+
+def _one_digit(python: Python, node: ast.expr) -> bool:
+    r"""``re.search(r"\d", p).group()``: a pattern for one digit, with nothing that repeats it."""
+    for part in _walk(node):
+        if isinstance(part, ast.Call) and python.source.dotted(part.func)[0] in _FOUND and part.args:
+            pattern = python.value(part.args[0])
+            if isinstance(pattern, str):
+                bare = pattern.replace("[0-9]", r"\d")
+                return bare.count(r"\d") == 1 and bare.partition(r"\d")[2].lstrip(")")[:1] not in ("+", "*", "{")
+    return False
 
 
 def _walk(node: ast.AST) -> list[ast.AST]:

@@ -90,16 +90,71 @@ def may_load(script: Script) -> bool:
 
 def _may_load(python: Python) -> bool:
     source = python.source
-    if source.stars or not source.modules <= known_packages():
+    if source.stars or (not source.modules <= known_packages() and _unseen_may_load(python)):
         return True
     names = {attr.lower() for attr in source.by_attr} - _DATA
-    names.update((keyword.arg or "load").lower() for call in source.calls for keyword in call.node.keywords)
+    for call in source.calls:
+        for keyword in call.node.keywords:
+            # What a loop runs over is data: ``model(**batch)``.
+            if keyword.arg or not _is_of_loop(python, keyword.value, call):
+                names.add((keyword.arg or "load").lower())
     told = " ".join(names)
     if any(word in told for word in _WORDS):
         return True
     return any(any(word in name.lower() for word in ("load_", "resum", "restor")) for name in source.functions)
 
 
+def _is_of_loop(python: Python, node: ast.expr, call: Call) -> bool:
+    bound = python.bindings(node, call.around)
+    return bool(bound) and all(one.how in ("for", "unpacked") and one.value is None for one in bound)
+
+
+def _unseen_may_load(python: Python) -> bool:
+    """Whether anything that comes from a package that is not seen could read a checkpoint.
+
+    It could not where it is a value, or a function or class that is named for something else and that is told neither
+    a place nor what there is to restore: ``Net()``, ``batches(step)``.
+    """
+    source = python.source
+    known = known_packages()
+    for name, dotted in source.imports.items():
+        if dotted.partition(".")[0] in known:
+            continue
+        lowered = dotted.lower()
+        if dotted in source.modules or any(word in lowered for word in _BY_NAME):
+            return True
+        if not _WORDS_OF_IT.isdisjoint(lowered.replace(".", "_").split("_")):
+            return True
+        for call in source.by_attr.get(dotted.rpartition(".")[2], ()):
+            if call.name == dotted and _is_told(python, call) and not removes_files(python, call):
+                return True
+        if any(call.imported and call.name.startswith(dotted + ".") for call in source.calls):
+            return True
+        if name in source.functions or name in source.classes:
+            return True
+    return False
+
+
+def _is_told(python: Python, call: Call) -> bool:
+    given = (*call.node.args, *(keyword.value for keyword in call.node.keywords))
+    words = " ".join((*(python.source.source(one) for one in given), *(one.arg or "*" for one in call.node.keywords)))
+    return call.open_ended or any(word in words.lower() for word in _TOLD)
+
+
+_BY_NAME: Final = ("load", "resum", "restor", "recover", "ckpt", "checkpoint", "train", "engine", "callback")
+"""Parts of the names of what may restore a run."""
+_WORDS_OF_IT: Final = frozenset(
+    (
+        *("setup", "init", "fit", "run", "main", "state", "opt", "optim", "optimizer", "prepare", "build", "from"),
+        *("latest", "newest", "last", "util", "utils", "helpers", "common", "misc", "lib", "get", "make", "create"),
+    )
+)
+"""Whole words of such names."""
+_TOLD: Final = (
+    *("ckpt", "checkpoint", "resum", "restor", "dir", "path", "out", "arg", "cfg", "conf", "opt", "model", "net"),
+    *("param", "flag", "hp", "self", "state", "engine", "environ", "getenv", "folder", "root", "/"),
+)
+"""Parts of arguments that say where checkpoints are, or that are what is restored."""
 _DATA: Final = frozenset(("load_dataset", "dataloader", "load_from_disk", "load_metric", "safe_load", "loads"))
 
 
@@ -146,8 +201,37 @@ _PACKAGES: Final = frozenset(
         "optax",
         "bitsandbytes",
         "kubernetes",
+        "accelerate",
+        "deepspeed",
+        "peft",
+        "orbax",
+        "xgboost",
     )
 )
+
+
+def removes_files(python: Python, call: Call) -> bool:
+    """``prune(ckpt_dir, keep=3)`` of elsewhere, by its name; ``os.system("ls -t ... | xargs rm")``."""
+    if call.name in _COMMANDS:
+        return any(
+            isinstance(part, ast.Constant) and isinstance(part.value, str) and "rm" in part.value.split()
+            for node in call.node.args
+            for part in ast.walk(node)
+        )
+    return (
+        bool(call.node.args or call.node.keywords)
+        and call.attr not in python.source.functions
+        and (call.imported or isinstance(call.node.func, ast.Attribute))
+        and call.name.partition(".")[0] not in known_packages()
+        and not _REMOVES.isdisjoint(call.attr.lower().split("_"))
+    )
+
+
+_COMMANDS: Final = ("os.system", "os.popen", "subprocess.run", "subprocess.call", "subprocess.check_call")
+_REMOVES: Final = frozenset(
+    ("prune", "clean", "cleanup", "rotate", "purge", "trim", "gc", "keep", "delete", "remove", "retain")
+)
+"""Words of the names of functions that remove old files."""
 
 
 def optional_arguments(python: Python) -> dict[str, Call]:

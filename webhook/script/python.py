@@ -893,13 +893,14 @@ class Python:
                 if node.attr == "parent":
                     return base.rstrip("/").rpartition("/")[0] or "/"
                 return base.rstrip("/").rpartition("/")[2] if node.attr == "name" else UNKNOWN
-        found = self.source.bindings.get((0, name), [])
+        # ``args.out = join(args.out, stamp)``: what stands on the right is what it was before.
+        found = [one for one in self.source.bindings.get((0, name), ()) if not _holds(one.value, node)]
         if found:
             value = self._bound(found, node, depth)
             if not isinstance(value, Unknown) or value.kind:
                 return value
         called = self.source.by_attr
-        if ("add_argument" in called or "parse_args_into_dataclasses" in called) and depth < _FOLLOWED:
+        if not found and ("add_argument" in called or "parse_args_into_dataclasses" in called) and depth < _FOLLOWED:
             from webhook.script.arguments import argument_of
 
             value = argument_of(self, node, around, depth + 1)
@@ -1101,6 +1102,15 @@ class Python:
         return self._value(node.value, around, depth)
 
 
+def _holds(outer: ast.expr | None, node: ast.expr) -> bool:
+    """Whether ``node`` stands in ``outer``, by their lines and columns."""
+    return (
+        outer is not None
+        and (outer.lineno, outer.col_offset) <= (node.lineno, node.col_offset)
+        and (node.end_lineno or 0, node.end_col_offset or 0) <= (outer.end_lineno or 0, outer.end_col_offset or 0)
+    )
+
+
 def _default(function: Function, name: str) -> ast.expr | None:
     """The default of a parameter; None where it has none."""
     positional = [*function.args.posonlyargs, *function.args.args]
@@ -1225,7 +1235,10 @@ _LOOPS: Final = frozenset(
 
 def _hidden_kind(name: str) -> Unknown:
     inner = name.removeprefix(HIDDEN).rstrip("_")
-    return Unknown("fresh" if inner == "FRESH" else ENVIRONMENT_KINDS.get(inner, ""), f"${inner}")
+    fresh, _, variable = inner.partition("_")
+    if fresh == "FRESH":
+        return Unknown("fresh", f"${variable}" if variable else "$(...)")
+    return Unknown(ENVIRONMENT_KINDS.get(inner, ""), f"${inner}")
 
 
 def _constant(value: Any) -> Value:

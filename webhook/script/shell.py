@@ -13,7 +13,19 @@ from msgspec import Struct
 
 from webhook.model.script import Place
 from webhook.script.heredoc import MARK, Document, lift
-from webhook.script.values import LONGEST, UNKNOWN, Text, Unknown, Value, is_known, join, shown, split_fields
+from webhook.script.values import (
+    LONGEST,
+    UNKNOWN,
+    Text,
+    Unknown,
+    Value,
+    is_known,
+    join,
+    kinds,
+    pieces,
+    shown,
+    split_fields,
+)
 
 DEEPEST: Final = 200
 _BUDGET: Final = 1200
@@ -126,7 +138,7 @@ class Shell(Struct):
             if command.name == "trap" and len(command.words) > 1:
                 signals = {str(word).upper().removeprefix("SIG") for word in command.words[2:]}
                 if signals & {"TERM", "15", "EXIT", "0"}:
-                    yield command, str(command.words[1])
+                    yield command, command.raw[1].strip("\"'")
 
 
 _language: Any = None
@@ -738,7 +750,9 @@ def _expand_one(text: str, at: int, variables: Mapping[str, Value], out: list[st
     if isinstance(value, str) and value and (plain or text[end : end + 1] == ":"):
         out.append(value)
     elif name in ("RANDOM", "SECONDS", "EPOCHSECONDS"):
-        out.append(f"{HIDDEN}FRESH__")
+        out.append(f"{HIDDEN}FRESH_{name}__")
+    elif plain and isinstance(value, Text | Unknown) and "fresh" in kinds(value):
+        out.append("".join(one if isinstance(one, str) else f"{HIDDEN}FRESH_{name}__" for one in pieces(value)))
     else:
         out.append(f"{HIDDEN}{name}__")
     return close + 1
