@@ -23,12 +23,23 @@ from collections.abc import Iterator
 
 from webhook.model.cluster import Claim, Gap, StorageClass
 from webhook.model.finding import Finding, Severity
+from webhook.model.paste import to_yaml
 from webhook.model.rule import Rule
 from webhook.model.sign import ODD_CLAIMS
 from webhook.model.subject import Subject
-from webhook.storage import Use, binding_candidates, claim_uses, class_of, new_claim, provisioner_reach, size_of
+from webhook.storage import (
+    Use,
+    binding_candidates,
+    claim_uses,
+    class_of,
+    modes_needed,
+    new_claim,
+    provisioner_reach,
+    size_of,
+)
 
 _STATIC = "kubernetes.io/no-provisioner"
+_ONE_NODE = "ReadWriteOnce"
 
 
 def check(subject: Subject) -> Iterator[Finding]:
@@ -58,7 +69,9 @@ def _provisioned(subject: Subject, use: Use, claim: Claim, found: StorageClass) 
         candidates = binding_candidates(claim, subject.cluster)
         if isinstance(candidates, Gap) or not candidates:
             problem = f'claim "{claim.name}": {by} cannot make a file system with accessModes {claim.modes_text()}'
-            yield _finding(subject, use, claim, problem, use.at_most)
+            # How many pods a runtime's TrainJobs will have is not known.
+            alone = subject.is_trainjob and modes_needed(subject) == _ONE_NODE
+            yield _finding(subject, use, claim, problem, use.at_most, alone)
 
 
 def _static(subject: Subject, use: Use, claim: Claim, found: Gap | None) -> Iterator[Finding]:
@@ -76,16 +89,22 @@ def _static(subject: Subject, use: Use, claim: Claim, found: Gap | None) -> Iter
         yield _finding(subject, use, claim, f'claim "{claim.name}" {lacks}, and no volume can bind it', use.at_most)
 
 
-def _finding(subject: Subject, use: Use, claim: Claim, problem: str, at_most: Severity | None) -> Finding:
-    modes = list(claim.access_modes) or ["ReadWriteOnce"]
-    size = size_of(claim)
-    named, classes = "<class>", "# <class>: one of kubectl get storageclass"
+def _finding(
+    subject: Subject, use: Use, claim: Claim, problem: str, at_most: Severity | None, fewer_modes: bool = False
+) -> Finding:
+    """``fewer_modes``: the claim's own class does, for what the one pod that trains needs."""
+    modes, change = list(claim.access_modes) or [_ONE_NODE], {"storageClassName": "<class>"}
+    remark, kept = "\n# <class>: one of kubectl get storageclass", "class"
+    if fewer_modes:
+        modes, remark, kept = [_ONE_NODE], "", "modes"
+        change = {} if claim.storage_class is None else {"storageClassName": claim.storage_class}
     if use.template:
-        fix = f'storageClassName: {named}\n{classes}\n# in the volumeClaimPolicies template "{use.name}"'
+        text = to_yaml({"accessModes": modes} if fewer_modes else change)
+        fix = f'{text}{remark}\n# in the volumeClaimPolicies template "{use.name}"'
     else:
-        text = new_claim(subject.namespace, claim.name, modes, size, {"storageClassName": named})
+        text = new_claim(subject.namespace, claim.name, modes, size_of(claim), change)
         again = f"kubectl delete pvc {claim.name} -n {subject.namespace}"
-        fix = f"{text}\n{classes}\n# it holds no data yet, and a claim keeps its class: {again} first"
+        fix = f"{text}{remark}\n# it holds no data yet, and a claim keeps its {kept}: {again} first"
     return Finding(
         at=use.origin(),
         problem=problem,
