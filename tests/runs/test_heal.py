@@ -11,7 +11,7 @@ from webhook.model.names import INJECTED
 from webhook.model.policy import Policy
 from webhook.model.release import Release
 from webhook.runs.api import Answer, Refused
-from webhook.runs.heal import Cluster, Healed, find_lacking, heal
+from webhook.runs.heal import Cluster, Healed, added_words, find_lacking, heal
 
 Object = dict[str, Any]
 
@@ -75,6 +75,19 @@ def test_a_runtime_without_runs_gets_everything_once() -> None:
     assert job_spec(api, path)["template"]["spec"]["terminationGracePeriodSeconds"] == 60
     assert json.loads(stored["metadata"]["annotations"][INJECTED])["maxRestarts"] == 3
     assert healed(api) == []
+
+
+def test_what_is_added_is_told_by_field() -> None:
+    job = "/spec/template/spec/replicatedJobs/10/template"
+    patch = [
+        {"op": "add", "path": f"{job}/spec/backoffLimit", "value": 0},
+        {"op": "add", "path": f"{job}/metadata/labels/trainer.kubeflow.org~1trainjob-ancestor-step", "value": "trainer"},
+    ]
+    assert added_words(patch) == [
+        "spec.template.spec.replicatedJobs[10].template.spec.backoffLimit: 0",
+        "spec.template.spec.replicatedJobs[10].template.metadata.labels."
+        'trainer.kubeflow.org/trainjob-ancestor-step: "trainer"',
+    ]
 
 
 def test_it_is_tried_by_dry_run_first_and_only_then_written() -> None:

@@ -8,6 +8,7 @@ yet, its runtime is left.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, Literal
 
@@ -205,7 +206,8 @@ def added_words(patch: Sequence[Raw]) -> list[str]:
         if INJECTED.replace("/", "~1") in path or path == "/metadata/annotations":
             continue
         value = msgspec.json.encode(op.get("value")).decode()
-        said.append(f"{path.strip('/').replace('/', '.').replace('~1', '/').replace('~0', '~')}: {value}")
+        field = re.sub(r"/(\d+)(?=/|$)", r"[\1]", path).strip("/").replace("/", ".")
+        said.append(f"{field.replace('~1', '/').replace('~0', '~')}: {value}")
     return said
 
 
