@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any, Final
 
 from webhook.effective.strategic_merge import merge_free
@@ -12,6 +12,21 @@ from webhook.model.quantity import parse_quantity
 
 _MAY_CHANGE: Final = frozenset(("nodeSelector", "tolerations", "schedulingGates"))
 """Fields of a PodSpec that JobSet lets change while either side is suspended; so does the template's metadata."""
+
+_POINTERS: Final = frozenset(
+    ("securityContext", "affinity", "nodeAffinity", "podAffinity", "podAntiAffinity", "dnsConfig", "emptyDir")
+)
+"""Parts of a pod that are there when they are empty: JobSet refuses ``securityContext: {}`` where there was none."""
+_DEFAULTS: Final[Raw] = {"restartPolicy": "OnFailure", "completionMode": "Indexed", "replicas": 1}
+"""What JobSet fills in, so that saying it changes nothing (seen on 2.1)."""
+_JOBSET: Final[Raw] = {
+    "managedBy": None,
+    "network": {"enableDNSHostnames": True, "publishNotReadyAddresses": True},
+    "startupPolicy": {"startupPolicyOrder": "AnyOrder"},
+    "successPolicy": {"operator": "All"},
+    "volumeClaimPolicies": None,
+}
+"""Fields of a JobSet beside its jobs that never change, with what JobSet fills in."""
 
 
 def job_changes(before: EffectiveSet, now: EffectiveSet) -> list[str]:
@@ -46,76 +61,85 @@ def _annotations(effective: EffectiveSet, job: EffectiveJob) -> Raw:
 def _pod_changes(old: EffectiveJob, new: EffectiveJob) -> Iterator[str]:
     for field in dict.fromkeys((*old.pod, *new.pod)):
         one, two = old.pod.get(field), new.pod.get(field)
-        if field in _MAY_CHANGE or _same(one, two):
+        if field in _MAY_CHANGE or _same(one, two, field):
             continue
         if field not in ("containers", "initContainers") or len(one or ()) != len(two or ()):
             yield f"{new.name}: {field}"
             continue
         for left, right in zip(one or (), two or (), strict=True):
             for part in dict.fromkeys((*left, *right)):
-                if not _same(left.get(part), right.get(part)):
+                if not _same(left.get(part), right.get(part), part):
                     yield f"{new.name}: {part} of {right.get('name')}"
 
 
-def _same(one: Any, two: Any) -> bool:
+def _same(one: Any, two: Any, field: str = "") -> bool:
     """Equality as the API server sees it: absent, null and empty are one, and ``1`` is ``1000m``."""
     if one == two:
         return True
     if isinstance(one, dict) and isinstance(two, dict):
-        return all(_same(one.get(key), two.get(key)) for key in {*one, *two})
+        return all(_same(one.get(key), two.get(key), key) for key in {*one, *two})
     if isinstance(one, list) and isinstance(two, list):
         return len(one) == len(two) and all(map(_same, one, two))
     if one in (None, "", [], {}) and two in (None, "", [], {}):
-        return True
+        return field not in _POINTERS
     amount = parse_quantity(one)
     return amount is not None and isinstance(one, str) and isinstance(two, str | int) and amount == parse_quantity(two)
+
+
+def _differ(pair: Sequence[Raw], besides: Collection[str]) -> Iterator[str]:
+    """The fields in which two maps differ, taking each for JobSet's default where it is not said."""
+    for field in dict.fromkeys(field for raw in pair for field in raw):
+        default = _DEFAULTS.get(field)
+        left, right = (default if raw.get(field) is None else raw[field] for raw in pair)
+        if field not in besides and not _same(left, right, field):
+            yield field
 
 
 def runtime_changes(old: Raw, new: Raw) -> list[str]:
     """What differs in the jobs and the mlPolicy besides what JobSet lets change; ``failurePolicy`` is no part of it."""
     before, after = old.get("spec") or EMPTY, new.get("spec") or EMPTY
     policies = before.get("mlPolicy"), after.get("mlPolicy")
-    # An empty part says something here: which framework it is.
-    changed = [] if _same(*policies) and _said(policies[0]) == _said(policies[1]) else ["mlPolicy"]
-    left, right = _jobs(before), _jobs(after)
+    changed = [] if _same(_policy(policies[0]), _policy(policies[1])) else ["mlPolicy"]
+    sets = [(spec.get("template") or EMPTY).get("spec") or EMPTY for spec in (before, after)]
+    for field, default in _JOBSET.items():
+        values = [_filled(raw.get(field), default) for raw in sets]
+        if not _same(values[0], values[1]):
+            changed.append(field)
+    left, right = (raw.get("replicatedJobs") or () for raw in sets)
     if [job.get("name") for job in left] != [job.get("name") for job in right]:
         return [*changed, "replicatedJobs"]
     for one, two in zip(left, right, strict=True):
-        if _same(one, two):
+        if one == two:
             continue
-        pods = [((job.get("template") or EMPTY).get("spec") or EMPTY).get("template") or EMPTY for job in (one, two)]
         specs = [(job.get("template") or EMPTY).get("spec") or EMPTY for job in (one, two)]
+        inner = [(spec.get("template") or EMPTY).get("spec") or EMPTY for spec in specs]
         name = two.get("name")
         # Trainer writes completions always, and parallelism where mlPolicy counts the pods.
-        counted = None not in policies and _is_labelled(one) and _is_labelled(two)
-        unread = ("template", "completions", "parallelism") if counted else ("template", "completions")
-        changed += [
-            f"{name}: {field}"
-            for field in dict.fromkeys((*specs[0], *specs[1]))
-            if field not in unread and not _same(specs[0].get(field), specs[1].get(field))
-        ]
-        inner = [pod.get("spec") or EMPTY for pod in pods]
-        changed += [
-            f"{name}: {field}"
-            for field in dict.fromkeys((*inner[0], *inner[1]))
-            if field not in _MAY_CHANGE and not _same(inner[0].get(field), inner[1].get(field))
-        ]
+        unread = {"template", "completions"}
+        if None not in policies and _is_labelled(one) and _is_labelled(two):
+            unread.add("parallelism")
+        parts = [*_differ(specs, unread), *_differ(inner, _MAY_CHANGE)]
         labels = [(job.get("template") or EMPTY).get("metadata") for job in (one, two)]
-        if not _same(*labels):
-            changed.append(f"{name}: metadata of the job template")
-        if not _same(one.get("replicas"), two.get("replicas")) or not _same(one.get("dependsOn"), two.get("dependsOn")):
-            changed.append(f"{name}: replicas or dependsOn")
+        if not _same(labels[0], labels[1]):
+            parts.append("metadata of the job template")
+        if [*_differ((one, two), {"template", "name", "groupName"})]:
+            parts.append("replicas or dependsOn")
+        changed += [f"{name}: {part}" for part in parts]
     return changed
 
 
-def _said(policy: Raw | None) -> frozenset[str] | None:
-    return None if policy is None else frozenset(field for field, value in policy.items() if value is not None)
+def _policy(policy: Raw | None) -> Any:
+    """What counts of an mlPolicy: also which parts are there, since an empty one says which framework it is."""
+    if policy is None:
+        return None
+    said = sorted(field for field, value in policy.items() if value is not None and field != "numNodes")
+    return [{**policy, "numNodes": policy.get("numNodes") or 1}, said]
+
+
+def _filled(value: Any, default: Raw | None) -> Any:
+    return {**default, **(value or EMPTY)} if default else value
 
 
 def _is_labelled(job: Raw) -> bool:
     labels = ((job.get("template") or EMPTY).get("metadata") or EMPTY).get("labels") or EMPTY
     return labels.get(ANCESTOR_LABEL) == TRAINER_STEP
-
-
-def _jobs(spec: Raw) -> Sequence[Raw]:
-    return ((spec.get("template") or EMPTY).get("spec") or EMPTY).get("replicatedJobs") or ()
