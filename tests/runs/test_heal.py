@@ -78,10 +78,10 @@ def test_a_runtime_without_runs_gets_everything_once() -> None:
 
 
 def test_what_is_added_is_told_by_field() -> None:
-    job = "/spec/template/spec/replicatedJobs/10/template"
+    job, label = "/spec/template/spec/replicatedJobs/10/template", "trainer.kubeflow.org~1trainjob-ancestor-step"
     patch = [
         {"op": "add", "path": f"{job}/spec/backoffLimit", "value": 0},
-        {"op": "add", "path": f"{job}/metadata/labels/trainer.kubeflow.org~1trainjob-ancestor-step", "value": "trainer"},
+        {"op": "add", "path": f"{job}/metadata/labels/{label}", "value": "trainer"},
     ]
     assert added_words(patch) == [
         "spec.template.spec.replicatedJobs[10].template.spec.backoffLimit: 0",
