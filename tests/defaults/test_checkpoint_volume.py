@@ -374,7 +374,11 @@ def test_a_field_of_another_release_is_no_room() -> None:
 
 @pytest.mark.parametrize(
     ("path", "why"),
-    [("ckpt", "it is not absolute"), ("/", "something of the container lies there already")],
+    [
+        ("ckpt", "it is not absolute"),
+        ("/ckpt/$(RUN)", "a mount path is not expanded"),
+        ("/", "something of the container lies there already"),
+    ],
 )
 def test_a_path_of_ones_own_that_cannot_be_mounted_is_told(path: str, why: str) -> None:
     asked = {**ASKED, "checkpoint-guard.io/path": path}

@@ -153,7 +153,12 @@ def say_not_mounted(context: Context, claim: str, asked_by: tuple[str, str], rul
 
 def say_not_used(context: Context, path: str) -> None:
     """The TrainJob's own annotation names a directory where nothing can be mounted: it is not left out in silence."""
-    fact = "it is not absolute" if path[:1] != "/" else "something of the container lies there already"
+    if path[:1] != "/":
+        fact = "it is not absolute"
+    elif "$" in path:
+        fact = "a mount path is not expanded"
+    else:
+        fact = "something of the container lies there already"
     problem = f'no claim was mounted at "{path}": {fact}'
     _say(context, "undeclared-checkpoint", ("TrainJob", PATH), problem, context.policy.defaults.path, "path")
 
