@@ -23,6 +23,11 @@ def heredoc(text: str) -> tuple[list[str], list[str]]:
 
 
 CHAIN = "x0 = 'aaaaaaaa'\n" + "\n".join(f"x{i} = x{i - 1} + x{i - 1}" for i in range(1, 60))
+SAVES = (
+    "import torch\nfor step in range(9):\n    loss.backward()\n"
+    "    torch.save({'model': m.state_dict(), 'optimizer': o.state_dict()}, f'/mnt/ckpt/run/{step}.pt')\n"
+    "m.load_state_dict(torch.load('/mnt/ckpt/run/1.pt')['model'])\n"
+)
 CASES = {
     "1 MiB": bash("a" * 2**20),
     "1 MiB of Python": (["python", "-c", "a;" * 2**19], []),
@@ -71,6 +76,11 @@ CASES = {
     ),
     "more digits than int() takes": (["torchrun", "--nproc_per_node", "9" * 5000, "a.py"], []),
     "statements": heredoc("a;" * 15_000),
+    "one word in a line": heredoc(f"{SAVES}s = '" + "optim" * 5_000 + "'\nt = '" + "sched" * 1_000 + "'"),
+    "imports of elsewhere": heredoc(
+        f"{SAVES}from there import " + ", ".join(f"n{i}" for i in range(1_400)) + "\nn1(1)" * 1_400
+    ),
+    "a setting made of itself": heredoc(f"{SAVES}" + "args.a = join(args.a)\n" * 1_300),
     "itself": heredoc("import torch\nx = x\ny = z\nz = y\ntorch.save({'a': y}, x)\ns = {'s': s}\ntorch.save(s, 'a')"),
     "classes of each other": heredoc(
         "from transformers import Trainer\nclass A(B): pass\nclass B(A): pass\nA().train()"

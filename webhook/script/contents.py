@@ -65,8 +65,8 @@ _PLAIN: Final = (
     "wandb",
 )
 _FULL: Final = (
-    r"optim\w*[^\n]{0,40}state_dict|state_dict[^\n]{0,60}optim|\bopt\w*\.state_dict|save_state\(|get_state_dict\("
-    r"|optimizer_state|opt_state|train_state|TrainState|scaler\.state_dict|sched\w*\.state_dict"
+    r"optim[^\n]{0,60}state_dict|state_dict[^\n]{0,60}optim|\bopt\w{0,40}\.state_dict|save_state\(|get_state_dict\("
+    r"|optimizer_state|opt_state|train_state|TrainState|scaler\.state_dict|sched\w{0,40}\.state_dict"
 )
 _BY_OTHERS: Final = frozenset(("save_checkpoint", "_save_checkpoint"))
 """They save all there is, unless the text itself says what they do."""

@@ -13,7 +13,8 @@ from webhook.script.python import Source
 def search(source: Source, pattern: str, *words: str) -> Any:
     """The first match of ``pattern`` in a line that holds one of ``words``; None where there is none.
 
-    Every match of the pattern has to hold one of the words. ``re`` is imported here: the command line starts without.
+    Every match of the pattern has to hold one of the words. How often its parts repeat has to be bounded: a line may be
+    one long word. ``re`` is imported here: the command line starts without.
     """
     if not any(word in source.text for word in words):
         return None

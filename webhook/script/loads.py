@@ -117,6 +117,7 @@ def _unseen_may_load(python: Python) -> bool:
     """
     source = python.source
     known = known_packages()
+    owners = {call.name.rpartition(".")[0] for call in source.calls if call.imported}
     for name, dotted in source.imports.items():
         if dotted.partition(".")[0] in known:
             continue
@@ -128,9 +129,7 @@ def _unseen_may_load(python: Python) -> bool:
         for call in source.by_attr.get(dotted.rpartition(".")[2], ()):
             if call.name == dotted and _is_told(python, call) and not removes_files(python, call):
                 return True
-        if any(call.imported and call.name.startswith(dotted + ".") for call in source.calls):
-            return True
-        if name in source.functions or name in source.classes:
+        if dotted in owners or name in source.functions or name in source.classes:
             return True
     return False
 
