@@ -24,7 +24,7 @@ def heredoc(text: str) -> tuple[list[str], list[str]]:
 
 CHAIN = "x0 = 'aaaaaaaa'\n" + "\n".join(f"x{i} = x{i - 1} + x{i - 1}" for i in range(1, 60))
 SAVES = (
-    "import torch\nfor step in range(9):\n    loss.backward()\n"
+    "import os\nimport torch\nos.remove('a')\nfor step in range(9):\n    loss.backward()\n"
     "    torch.save({'model': m.state_dict(), 'optimizer': o.state_dict()}, f'/mnt/ckpt/run/{step}.pt')\n"
     "m.load_state_dict(torch.load('/mnt/ckpt/run/1.pt')['model'])\n"
 )
