@@ -132,8 +132,32 @@ IN_POD: list[str | int] = [
         (
             [*IN_POD, "containers", 0, "livenessProbe"],
             {"tcpSocket": {"port": [1]}},
-            f"{POD}.containers[0].livenessProbe.tcpSocket[port]",
-            "a list stands where a single value belongs",
+            f"{POD}.containers[0].livenessProbe.tcpSocket.port",
+            "a list stands where",
+        ),
+        (
+            [*IN_POD, "containers", 0, "readinessProbe"],
+            {"grpc": {"port": "50051"}},
+            f"{POD}.containers[0].readinessProbe.grpc.port",
+            "an integer belongs",
+        ),
+        (
+            [*IN_POD, "containers", 0, "lifecycle"],
+            {"preStop": {"sleep": {"seconds": "5"}}},
+            f"{POD}.containers[0].lifecycle.preStop.sleep.seconds",
+            "an integer belongs",
+        ),
+        (
+            [*IN_POD, "containers", 0, "restartPolicyRules"],
+            [{"exitCodes": {"values": ["1"]}}],
+            f"{POD}.containers[0].restartPolicyRules[0].exitCodes.values[0]",
+            "an integer belongs",
+        ),
+        (
+            [*IN_POD, "containers", 0, "env"],
+            [{"name": "A", "valueFrom": {"fileKeyRef": {"optional": "yes"}}}],
+            f"{POD}.containers[0].env[0].valueFrom.fileKeyRef.optional",
+            "true or false belongs",
         ),
         (
             [*IN_POD, "affinity"],

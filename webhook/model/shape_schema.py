@@ -16,8 +16,6 @@ Int64 = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 Strings = dict[str, str | None]
 Quantities = dict[str, int | float | str | None]
 Anything = dict[str, Any]
-Texts = dict[str, str | bool | None]
-Scalars = dict[str, int | float | str | bool | None]
 
 
 class Shape(Struct, rename="camel", gc=False):
@@ -51,12 +49,25 @@ class FieldRef(Shape):
     api_version: str | None = None
 
 
+class ResourceRef(Shape):
+    container_name: str | None = None
+    resource: str | None = None
+    divisor: int | float | str | None = None
+
+
+class FileKey(Shape):
+    volume_name: str | None = None
+    path: str | None = None
+    key: str | None = None
+    optional: bool | None = None
+
+
 class EnvSource(Shape):
     field_ref: FieldRef | None = None
     config_map_key_ref: Reference | None = None
     secret_key_ref: Reference | None = None
-    resource_field_ref: Quantities | None = None
-    file_key_ref: Texts | None = None
+    resource_field_ref: ResourceRef | None = None
+    file_key_ref: FileKey | None = None
 
 
 class Env(Shape):
@@ -97,6 +108,18 @@ class Capabilities(Shape):
     drop: list[str] | None = None
 
 
+class Sysctl(Shape):
+    name: str | None = None
+    value: str | None = None
+
+
+class WindowsOptions(Shape):
+    gmsa_credential_spec: str | None = None
+    gmsa_credential_spec_name: str | None = None
+    host_process: bool | None = None
+    run_as_user_name: str | None = None
+
+
 class SecurityContext(Shape):
     run_as_user: Int64 | None = None
     run_as_group: Int64 | None = None
@@ -109,11 +132,12 @@ class SecurityContext(Shape):
     fs_group_change_policy: str | None = None
     supplemental_groups: list[Int64] | None = None
     supplemental_groups_policy: str | None = None
-    sysctls: list[Texts] | None = None
+    sysctls: list[Sysctl] | None = None
     se_linux_options: Strings | None = None
     seccomp_profile: Strings | None = None
     app_armor_profile: Strings | None = None
-    windows_options: Texts | None = None
+    se_linux_change_policy: str | None = None
+    windows_options: WindowsOptions | None = None
     proc_mount: str | None = None
 
 
@@ -129,15 +153,24 @@ class HttpGet(Shape):
     http_headers: list[Strings] | None = None
 
 
+class Sleep(Shape):
+    seconds: Int64 | None = None
+
+
+class Grpc(Shape):
+    port: Int32 | None = None
+    service: str | None = None
+
+
 class Handler(Shape):
     exec: Exec | None = None
     http_get: HttpGet | None = None
-    sleep: Scalars | None = None
-    tcp_socket: Scalars | None = None
+    sleep: Sleep | None = None
+    tcp_socket: HttpGet | None = None
 
 
 class Probe(Handler):
-    grpc: Scalars | None = None
+    grpc: Grpc | None = None
     termination_grace_period_seconds: Int64 | None = None
     initial_delay_seconds: Int32 | None = None
     timeout_seconds: Int32 | None = None
@@ -160,6 +193,17 @@ class Lifecycle(Shape):
     stop_signal: str | None = None
 
 
+class ExitCodes(Shape):
+    container_name: str | None = None
+    operator: str | None = None
+    values: list[Int32] | None = None
+
+
+class RestartRule(Shape):
+    action: str | None = None
+    exit_codes: ExitCodes | None = None
+
+
 class Container(Shape):
     name: str
     image: str | None = None
@@ -172,6 +216,7 @@ class Container(Shape):
     volume_devices: list[Device] | None = None
     resources: Resources | None = None
     restart_policy: str | None = None
+    restart_policy_rules: list[RestartRule] | None = None
     security_context: SecurityContext | None = None
     lifecycle: Lifecycle | None = None
     ports: list[Port] | None = None
@@ -211,6 +256,9 @@ class ClaimSpec(Shape):
 
 
 class ClaimTemplate(Shape):
+    api_version: str | None = None
+    kind: str | None = None
+    status: Anything | None = None
     metadata: Metadata | None = None
     spec: ClaimSpec | None = None
 
@@ -234,7 +282,7 @@ class Item(Shape):
     path: str | None = None
     mode: Int32 | None = None
     field_ref: FieldRef | None = None
-    resource_field_ref: Quantities | None = None
+    resource_field_ref: ResourceRef | None = None
 
 
 class Source(Shape):
@@ -293,11 +341,17 @@ class Source(Shape):
     target_wwns: list[str] | None = field(default=None, name="targetWWNs")
 
 
+class Token(Shape):
+    audience: str | None = None
+    expiration_seconds: Int64 | None = None
+    path: str | None = None
+
+
 class Projection(Shape):
     config_map: Source | None = None
     secret: Source | None = None
     downward_api: Source | None = field(default=None, name="downwardAPI")
-    service_account_token: Scalars | None = None
+    service_account_token: Token | None = None
 
 
 class Projected(Shape):
@@ -413,6 +467,10 @@ class Toleration(Shape):
     toleration_seconds: Int64 | None = None
 
 
+class SchedulingGroup(Shape):
+    pod_group_name: str | None = None
+
+
 class Pod(Shape):
     containers: list[Container] | None = None
     init_containers: list[Container] | None = None
@@ -431,6 +489,8 @@ class Pod(Shape):
     share_process_namespace: bool | None = None
     subdomain: str | None = None
     hostname: str | None = None
+    hostname_override: str | None = None
+    scheduling_group: SchedulingGroup | None = None
     priority_class_name: str | None = None
     runtime_class_name: str | None = None
     preemption_policy: str | None = None
@@ -459,12 +519,6 @@ class Pod(Shape):
 class PodTemplate(Shape):
     metadata: Metadata | None = None
     spec: Pod | None = None
-
-
-class ExitCodes(Shape):
-    container_name: str | None = None
-    operator: str | None = None
-    values: list[Int32] | None = None
 
 
 class Condition(Shape):
@@ -604,10 +658,19 @@ class Elastic(Shape):
     metrics: list[Anything] | None = None
 
 
+class Injection(Shape):
+    job_name: str | None = None
+    container_names: list[str] | None = None
+
+
+class EnvInjection(Shape):
+    targets: list[Injection] | None = None
+
+
 class Torch(Shape):
     num_proc_per_node: int | str | None = None
     elastic_policy: Elastic | None = None
-    env_injection: Anything | None = None
+    env_injection: EnvInjection | None = None
 
 
 class Mpi(Shape):
@@ -630,9 +693,22 @@ class MlPolicy(Shape):
     xgboost: Anything | None = None
 
 
+class Coscheduling(Shape):
+    schedule_timeout_seconds: Int32 | None = None
+
+
+class NetworkTopology(Shape):
+    mode: str | None = None
+    highest_tier_allowed: Int32 | None = None
+
+
+class Volcano(Shape):
+    network_topology: NetworkTopology | None = None
+
+
 class PodGroupPolicy(Shape):
-    coscheduling: Scalars | None = None
-    volcano: Anything | None = None
+    coscheduling: Coscheduling | None = None
+    volcano: Volcano | None = None
 
 
 class RuntimeSpec(Shape):
