@@ -39,5 +39,6 @@ def test_a_value_that_may_be_a_secret_is_not_shown() -> None:
 
 def test_the_nearest_name_comes_first() -> None:
     assert nearest("noed", ["launcher", "node", "nodes"])[0] == "node"
+    assert nearest("hf", ["verl", "hf-trainer"])[0] == "hf-trainer"
     assert nearest("x" * 10_000, ["a", "b", "a"]) == ["a", "b"]
     assert nearest("x", []) == []

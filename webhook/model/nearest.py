@@ -6,9 +6,9 @@ from collections.abc import Iterable
 
 
 def nearest(name: str, known: Iterable[str]) -> list[str]:
-    """The known names, the most similar first (by edit distance, then by spelling)."""
+    """The known names, the most similar first (begun so, then by edit distance, then by spelling)."""
     short = name[:64]
-    return sorted(set(known), key=lambda other: (distance(short, other[:64]), other))
+    return sorted(set(known), key=lambda other: (not other.startswith(short), distance(short, other[:64]), other))
 
 
 def distance(one: str, two: str) -> int:
