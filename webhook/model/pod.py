@@ -339,6 +339,11 @@ class Checkpoint(Struct, frozen=True):
         return str(self.container.get("name", ""))
 
     @property
+    def mount_name(self) -> str:
+        """The name of the volume that the mount under the directory refers to; ``""`` where there is no mount."""
+        return "" if self.mount is None else str(self.mount.get("name") or "")
+
+    @property
     def at_most(self) -> Severity | None:
         """The most that a finding about the directory may weigh: an inferred one is a guess."""
         return Severity.WARN if self.status is DirectoryStatus.INFERRED else None

@@ -37,25 +37,19 @@ def claim_instead(subject: Subject, checkpoint: Checkpoint) -> str:
     TrainJob is reviewed, since a merge would give it two sources: a volume of another name takes over its mount.
     """
     mode = modes_needed(subject)
-    mounted = str((checkpoint.mount or EMPTY).get("name") or "")
-    if subject.effective is not None and subject.effective.template(mounted) is not None:
+    if subject.effective is not None and _of_template(subject, checkpoint):
         # JobSet refuses a template that nothing mounts, so the template itself has to change.
         return (
             f"{to_yaml({'storageClassName': _CLASS, 'accessModes': [mode]})}\n{_CLASS_REMARK}\n"
-            f'# both in the volumeClaimPolicies template "{mounted}" of {subject.effective.runtime_label}'
+            f'# both in the volumeClaimPolicies template "{checkpoint.mount_name}" of {subject.effective.runtime_label}'
         )
     beside = _claim_beside(subject, checkpoint, mode)
     known = _known_claim(subject, mode) if beside is None else beside.storage.claim_name
     claim = known or _new_name(subject)
     source = {CLAIM: {"claimName": claim}}
     text = ""
-    if subject.is_trainjob and _is_claim_of_runtime(subject, checkpoint):
-        volumes = [{"name": mounted, **source}]
-        text = override_yaml(subject.release, subject.spec, checkpoint.job.name, {"volumes": volumes})
-    elif subject.is_trainjob and not _is_own(subject, checkpoint):
-        name = free_name(checkpoint.job)
-        like = beside.mount if beside is not None and checkpoint.mount is None else None
-        text = override_at(subject, checkpoint, name, [{"name": name, **source}], like)
+    if subject.is_trainjob and not _is_own(subject, checkpoint):
+        text = _override(subject, checkpoint, source, None if beside is None else beside.mount)
     text = text or to_yaml({"volumes": [{"name": (checkpoint.volume or EMPTY).get("name") or "ckpt", **source}]})
     if known is not None:
         return text
@@ -66,18 +60,56 @@ def claim_instead(subject: Subject, checkpoint: Checkpoint) -> str:
     return f"{create}\n{_CLASS_REMARK}\n---\n{text}"
 
 
-def override_at(
+def _override(subject: Subject, checkpoint: Checkpoint, source: Raw, like: Raw | None) -> str:
+    """YAML for the TrainJob that puts the claim under the directory, in all jobs that have it on storage of this kind:
+    a manager has one entry (a job, in 2.0), so two texts could not be pasted as they are. ``""`` where that cannot be.
+    """
+    pods: dict[str, Raw] = {}
+    replaced = ""
+    for peer in subject.checkpoints:
+        job = peer.job
+        if job.name in pods or peer.storage.kind is not checkpoint.storage.kind or _is_own(subject, peer):
+            continue
+        if (job is checkpoint.job and peer is not checkpoint) or _of_template(subject, peer):
+            continue
+        if _is_claim_of_runtime(subject, peer):
+            pods[job.name] = {"volumes": [{"name": peer.mount_name, **source}]}
+            continue
+        name = free_name(job)
+        part = _pod_over(subject, peer, name, [{"name": name, **source}], like if peer.mount is None else None)
+        if part is not None:
+            pods[job.name] = part[0]
+            replaced = replaced or part[1]
+    if checkpoint.job.name not in pods:
+        return ""
+    return _instead_of(replaced) + overrides_yaml(subject.release, subject.spec, pods)
+
+
+def override_at(subject: Subject, checkpoint: Checkpoint, name: str, volumes: Sequence[Raw]) -> str:
+    """YAML for the TrainJob that puts volume ``name`` under the directory; ``""`` where an override cannot."""
+    part = _pod_over(subject, checkpoint, name, volumes)
+    if part is None:
+        return ""
+    return _instead_of(part[1]) + override_yaml(subject.release, subject.spec, checkpoint.job.name, part[0])
+
+
+def _instead_of(volume: str) -> str:
+    return f'# instead of the mount of volume "{volume}"\n' if volume else ""
+
+
+def _pod_over(
     subject: Subject, checkpoint: Checkpoint, name: str, volumes: Sequence[Raw], like: Raw | None = None
-) -> str:
-    """YAML for the TrainJob that puts volume ``name`` under the directory; ``""`` where an override cannot.
+) -> tuple[Raw, str] | None:
+    """The PodSpec fields that put volume ``name`` under the directory, and a volume of the TrainJob's own whose mount
+    they take the place of; None where an override cannot.
 
     Other containers of the pod that share the old volume with this one get the new one as well.
     ``like`` is another container's mount of the same claim, to be repeated where this one has none.
     """
-    old = str((checkpoint.mount or EMPTY).get("name") or "")
+    old = checkpoint.mount_name
     over = _mount_over(subject, checkpoint, name, like)
     if over is None:
-        return ""
+        return None
     pod: dict[str, Any] = {"volumes": list(volumes)} if volumes else {}
     replaced = ""
     for kind, _, container in checkpoint.job.containers():
@@ -86,8 +118,7 @@ def override_at(
         if put is not None:
             pod.setdefault(kind, []).append({"name": container.get("name"), "volumeMounts": [put]})
             replaced = replaced or _own_mount(subject, checkpoint.job, kind, str(container.get("name")), put)
-    text = override_yaml(subject.release, subject.spec, checkpoint.job.name, pod)
-    return f'# instead of the mount of volume "{replaced}"\n{text}' if replaced else text
+    return pod, replaced
 
 
 def _moved(container: Raw, old: str, new: str) -> Raw | None:
@@ -217,6 +248,10 @@ def _would_do(claim: Claim, mode: str, subject: Subject) -> bool:
     if not {mode, MANY} & set(claim.access_modes):
         return False
     return judge_claim(claim, subject.cluster, subject.policy).kind.value in ("one-node", "many-nodes", "unknown")
+
+
+def _of_template(subject: Subject, checkpoint: Checkpoint) -> bool:
+    return subject.effective is not None and subject.effective.template(checkpoint.mount_name) is not None
 
 
 def _is_claim_of_runtime(subject: Subject, checkpoint: Checkpoint) -> bool:
