@@ -58,7 +58,7 @@ ODD = {
     "NUL": HEAD + b"X: \x00\r\n",
     "expect": HEAD + b"Expect: 100-continue\r\n",
     "close": HEAD + b"Connection: close\r\n",
-    "upgrade": HEAD + b"Upgrade: websocket\r\n",
+    "upgrade and close": HEAD + b"Connection: close, upgrade\r\nUpgrade: websocket\r\n",
     "two lengths": HEAD + b"Content-Length: 12\r\n",
     "length 0": HEAD.replace(b": 12", b": 0"),
     "negative length": HEAD.replace(b": 12", b": -1"),

@@ -31,6 +31,15 @@ def test_allowed_with_uid(running: Running, by: tuple[str, ...], path: str) -> N
     assert answer.response["allowed"] is True
 
 
+def test_a_wish_to_upgrade_is_passed_over(running: Running) -> None:
+    """As curl --http2 says it over plain HTTP; the body of the request is not lost by it."""
+    wish = ("Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: AAMAAABkAAQAoAAAAAIAAAAA")
+    with running.wire() as wire:
+        for _ in range(2):
+            wire.send(message("/validate", json.dumps(review()).encode(), *wish))
+            assert wire.answer().response["uid"] == UID
+
+
 def test_patch(running: Running, by: tuple[str, ...]) -> None:
     response = running.post("/mutate", review(), *by).response
     assert response["patchType"] == "JSONPatch"

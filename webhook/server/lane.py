@@ -95,16 +95,20 @@ def parse_head(head: bytes) -> Head | None:
             trace = checked_trace(value)
         elif name == b"host":
             host = True
-        elif name in _FRAMING and not (name == b"connection" and value.lower() == b"keep-alive"):
+        elif name in _FRAMING or (name == b"connection" and not _stays(value)):
             return None
     if not host or not 0 < length <= BODY_LIMIT or not is_json(kind):
         return None
     return Head(webhook, length, trace)
 
 
-_FRAMING: Final = frozenset(
-    (b"transfer-encoding", b"expect", b"connection", b"upgrade", b"te", b"trailer", b"proxy-connection")
-)
+_FRAMING: Final = frozenset((b"transfer-encoding", b"expect", b"te", b"trailer", b"proxy-connection"))
+_STAYS: Final = frozenset((b"keep-alive", b"upgrade", b"http2-settings"))
+"""Said of a connection that goes on as it is: a server may pass over the wish to upgrade it (RFC 9110, 7.8)."""
+
+
+def _stays(connection: bytes) -> bool:
+    return _STAYS.issuperset(token.strip() for token in connection.lower().split(b","))
 
 
 class Line:
