@@ -20,10 +20,11 @@ from typing import Any, Final
 
 import msgspec
 
-from webhook.effective.overrides import overrides_of
+from webhook.effective.overrides import overrides_of, served
+from webhook.effective.strategic_merge import merge_pod
 from webhook.model.finding import Finding, Origin, Severity
 from webhook.model.names import LAST_APPLIED
-from webhook.model.override import override_yaml
+from webhook.model.override import overrides_yaml
 from webhook.model.pod import Raw
 from webhook.model.release import OVERRIDE_FIELDS, Release
 from webhook.model.rule import Rule
@@ -72,16 +73,21 @@ def _spec(annotation: str) -> Raw:
 
 
 def _fix(subject: Subject, spec: Raw, field: str) -> str:
+    """All that the field says, in the shape that is served; several entries for one job become one."""
+    pods: dict[str, Raw] = {}
+    lost: set[str] = set()
     try:
-        overrides = overrides_of(spec, subject.label, _WRITTEN_FOR[field])
+        for job, found in overrides_of(spec, subject.label, _WRITTEN_FOR[field]).items():
+            pod: Raw = {}
+            for override in found:
+                pod = merge_pod(pod, override.layer.pod)
+            if kept := served(pod, subject.release):
+                pods[job] = kept
+            lost.update(pod.keys() - kept.keys())
     except (AttributeError, TypeError):  # the annotation is the user's text and nobody checked its types
-        overrides = {}
-    for job, found in overrides.items():
-        if found[0].layer.pod:
-            others = [name for name in overrides if name != job]
-            rest = f"\n# and likewise for: {', '.join(others)}" if others or len(found) > 1 else ""
-            return override_yaml(subject.release, subject.spec, job, found[0].layer.pod) + rest
-    return override_yaml(subject.release, subject.spec, "node", {"volumes": ["<as they are>"]})
+        pods = {}
+    text = overrides_yaml(subject.release, subject.spec, pods or {"node": {"volumes": ["<as they are>"]}})
+    return f"{text}\n# no override of Trainer {subject.release.value}: {', '.join(sorted(lost))}" if lost else text
 
 
 RULE = Rule(
