@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import datetime
 import re
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
+from certs.health import metrics_text
+from certs.loop import Status
+from certs.rotation import Rotation
 from tests.server.serving import DENIED
-from webhook.metrics import METRICS, Metrics, catalogue
+from webhook.metrics import KEEPER, METRICS, Metrics, catalogue
 
 ROOT = Path(__file__).parents[1]
 
@@ -28,6 +34,14 @@ def test_served_as_listed() -> None:
     listed = {metric.name.removesuffix("_total"): metric.kind for metric in METRICS}
     assert served(Metrics(process=False)) == listed
     assert {"process_resident_memory_bytes", "python_gc_collections"} <= set(served(Metrics()))
+
+
+def test_the_keeper_serves_what_is_listed() -> None:
+    now = datetime.datetime.now(datetime.UTC)
+    rotation = cast(Rotation, SimpleNamespace(leaf_ends=now, authority_ends=now))
+    families = text_string_to_metric_families(metrics_text(Status(), rotation))
+    found = {(family.name, family.type, frozenset(family.samples[0].labels)) for family in families}
+    assert found == {(one.name.removesuffix("_total"), one.kind, frozenset(one.labels)) for one in KEEPER}
 
 
 def test_named_as_prometheus_has_it() -> None:

@@ -20,7 +20,7 @@ from webhook.model.names import KINDS
 from webhook.rules import RULES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
     from webhook.model.finding import Judged
 
@@ -174,6 +174,29 @@ METRICS: Final = (
         "1 for the version that runs.",
     ),
 )
+KEEPER: Final = (
+    Metric("ckptguard_certs_leading", "gauge", (), "1 for the replica that holds the Lease."),
+    Metric(
+        "ckptguard_certs_failing",
+        "gauge",
+        (),
+        "1 while turns fail; what stands stays in use. Alert on 10 minutes.",
+    ),
+    Metric("ckptguard_certs_failures_total", "counter", (), "Turns that failed."),
+    Metric(
+        "ckptguard_certs_writes_total",
+        "counter",
+        ("what",),
+        "Writes: new authorities (ca), new pairs (leaf), caBundles (bundle), lists of authorities in a Secret (order).",
+    ),
+    Metric(
+        "ckptguard_certs_expires_seconds",
+        "gauge",
+        ("what",),
+        "When the pair (leaf) and the authority (ca) expire, in Unix time; of the replica that leads.",
+    ),
+)
+"""What ``ckptguard certs run`` serves, listed here alone: it is a package of its own."""
 _BY_NAME: Final = {metric.name: metric for metric in METRICS}
 
 
@@ -290,10 +313,19 @@ def catalogue() -> str:
         "| name | type | labels | meaning |",
         "|---|---|---|---|",
     ]
-    for metric in METRICS:
-        labels = ", ".join(f"`{label}`" for label in metric.labels)
-        lines.append(f"| `{metric.name}` | {metric.kind} | {labels} | {metric.help} |")
+    lines += _rows(METRICS)
+    lines += [
+        "",
+        "`ckptguard certs run --listen ADDR:PORT`, the keeper of the certificates, serves these over plain HTTP:",
+    ]
+    lines += ["", "| name | type | labels | meaning |", "|---|---|---|---|", *_rows(KEEPER)]
     return "\n".join(lines) + "\n"
+
+
+def _rows(metrics: Iterable[Metric]) -> Iterator[str]:
+    for metric in metrics:
+        labels = ", ".join(f"`{label}`" for label in metric.labels)
+        yield f"| `{metric.name}` | {metric.kind} | {labels} | {metric.help} |"
 
 
 if __name__ == "__main__":
