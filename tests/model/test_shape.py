@@ -91,6 +91,8 @@ IN_POD: list[str | int] = [
         (["metadata"], 5, "metadata", "the number 5"),
         (["metadata", "name"], 5, "metadata.name", 'quote it, "5"'),
         (["metadata", "labels"], {"a.b/c": True}, "metadata.labels[a.b/c]", 'quote it, "true"'),
+        (["metadata", "ownerReferences"], {}, "metadata.ownerReferences", "a list belongs"),
+        (["metadata", "ownerReferences"], [{"uid": 5}], "metadata.ownerReferences[0].uid", 'quote it, "5"'),
         (["spec", "suspend"], "false", "spec.suspend", "true or false belongs"),
         (["spec", "trainer", "numNodes"], -(2**31) - 1, "spec.trainer.numNodes", "-2147483649 is less than"),
         (["spec", "trainer", "numNodes"], 2**31, "spec.trainer.numNodes", "2147483648 is more than"),

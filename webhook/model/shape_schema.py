@@ -22,6 +22,15 @@ class Shape(Struct, rename="camel", gc=False):
     """Made, and thrown away at once."""
 
 
+class Owner(Shape):
+    api_version: str | None = None
+    kind: str | None = None
+    name: str | None = None
+    uid: str | None = None
+    controller: bool | None = None
+    block_owner_deletion: bool | None = None
+
+
 class Metadata(Shape):
     name: str | None = None
     generate_name: str | None = None
@@ -33,6 +42,7 @@ class Metadata(Shape):
     creation_timestamp: str | None = None
     resource_version: str | None = None
     finalizers: list[str] | None = None
+    owner_references: list[Owner] | None = None
 
 
 class Reference(Shape):
