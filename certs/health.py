@@ -64,7 +64,7 @@ def metrics_text(status: Status, rotation: Rotation) -> str:
         "# HELP ckptguard_certs_failures_total Turns that failed.",
         "# TYPE ckptguard_certs_failures_total counter",
         f"ckptguard_certs_failures_total {status.failures}",
-        "# HELP ckptguard_certs_writes_total Writes: authorities (ca), pairs (leaf), caBundles (bundle), lists (order).",
+        "# HELP ckptguard_certs_writes_total Writes: authorities (ca), pairs (leaf), bundles (bundle), lists (order).",
         "# TYPE ckptguard_certs_writes_total counter",
     ]
     lines += [f'ckptguard_certs_writes_total{{what="{what}"}} {count}' for what, count in status.writes.items()]
