@@ -29,7 +29,11 @@ def overrides_yaml(release: Release, spec: Mapping[str, Any], pods: Mapping[str,
         text = to_yaml({"spec": {"podSpecOverrides": entries}})
         if spec.get("podSpecOverrides"):
             named = " or ".join(f'"{job}"' for job in pods)
-            text = f"# one entry for each job: merge into the one that targets {named}, if there is one\n{text}"
+            if any(len(jobs) > 1 and jobs & pods.keys() for jobs in map(_targets, spec["podSpecOverrides"])):
+                how = f"take {named} out of the one that has other jobs too, and write here what it says"
+            else:
+                how = f"merge into the one that targets {named}, if there is one"
+            text = f"# one entry for each job: {how}\n{text}"
         return text
     if release is Release.V2_1:
         entries = [{"targetJobs": [{"name": job}], "spec": pod} for job, pod in pods.items()]
@@ -43,6 +47,10 @@ def overrides_yaml(release: Release, spec: Mapping[str, Any], pods: Mapping[str,
     if any(other.get("manager") == entry["manager"] for other in spec.get("runtimePatches") or ()):
         text = f"# one entry for each manager: merge into the one that is there\n{text}"
     return text
+
+
+def _targets(entry: Mapping[str, Any]) -> set[str]:
+    return {target.get("name") or "" for target in entry.get("targetJobs") or ()}
 
 
 def override_manager(spec: Mapping[str, Any]) -> str:
