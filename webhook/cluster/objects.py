@@ -61,6 +61,9 @@ def parse_claim(raw: Mapping[str, Any]) -> Claim:
         parse_bytes(_map(status, "capacity").get("storage")),
         bool(metadata.get("deletionTimestamp")),
         _strings(metadata, "labels"),
+        next(
+            (_text(owner, "name") for owner in _maps(metadata, "ownerReferences") if owner.get("kind") == "JobSet"), ""
+        ),
     )
 
 

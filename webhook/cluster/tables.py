@@ -125,7 +125,9 @@ class ClaimTable:
         if found is None:
             return None
         claim = parse_claim(found)
-        return self._set(claim.namespace, claim.name, claim.volume_name, msgspec.structs.replace(claim, labels={}))
+        return self._set(
+            claim.namespace, claim.name, claim.volume_name, msgspec.structs.replace(claim, labels={}, made_for="")
+        )
 
     def _set(self, namespace: str, name: str, volume: str, shape: Claim) -> Key | None:
         if not name:

@@ -36,6 +36,8 @@ class Claim(Struct, frozen=True):
     capacity: int | None = None
     terminating: bool = False
     labels: Mapping[str, str] = {}
+    made_for: str = ""
+    """The JobSet whose claim template made it; known of a claim that was read as a whole, not from a watch."""
 
     @property
     def bound(self) -> bool:

@@ -87,7 +87,8 @@ def _taken_claims(subject: Subject) -> Iterator[Finding]:
         for index, template in enumerate(policy.get("templates") or ()):
             wanted = f"{(template.get('metadata') or {}).get('name')}-{name}"
             claim = subject.cluster.claim(subject.namespace, wanted)
-            if isinstance(claim, Claim):
+            # The run's own stands in what was written out of a cluster.
+            if isinstance(claim, Claim) and claim.made_for != name:
                 state = "bound" if claim.bound else "there"
                 yield Finding(
                     Origin(
