@@ -91,6 +91,7 @@ def run_once(rotation: Rotation, clock: Clock, tell: Tell, renew: Renew | None =
 def run(rotation: Rotation, leadership: Leadership, status: Status, clock: Clock, tell: Tell, interval: float) -> None:
     """Keep the certificates until ``clock.pause`` says to end. Faults of the cluster are told and waited out."""
     failing = 0
+    missing: tuple[str, ...] = ()
     while True:
         pause = interval
         try:
@@ -100,6 +101,9 @@ def run(rotation: Rotation, leadership: Leadership, status: Status, clock: Clock
                 for what in step.done:
                     tell(what.words)
                     status.writes[what.what] += 1
+                if rotation.missing != missing:
+                    missing = rotation.missing
+                    tell(", ".join(missing) or "the webhook configurations are there")
                 if step.done or step.wait:
                     pause = min(interval, step.wait or 1.0)
             if status.fault is not None:

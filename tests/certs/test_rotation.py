@@ -358,6 +358,27 @@ def test_once_gives_up() -> None:
     assert told == ["again, since 503: no answer"] * 2
 
 
+def test_the_loop_tells_once_of_a_configuration_that_is_not_there() -> None:
+    cluster, time, told = FakeCluster(configurations=False), Time(turns=30), list[str]()
+
+    def register(turn: int) -> None:
+        if turn == 20:
+            for kind in (MUTATING, VALIDATING):
+                cluster.put(kind, registration(kind, "one"))
+
+    time.before_turn = register
+    run(
+        Rotation(cluster, SETTINGS),
+        Leadership(cluster, SETTINGS, "me", time.clock),
+        Status(),
+        time.clock,
+        told.append,
+        10,
+    )
+    assert [line.endswith("does not exist") for line in told].count(True) == 1
+    assert told[-1] == "the webhook configurations are there"
+
+
 def test_the_loop_tells_a_fault_once_and_heals() -> None:
     cluster, time, status, told = FakeCluster(), Time(turns=300), Status(), list[str]()
 
