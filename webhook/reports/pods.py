@@ -221,11 +221,15 @@ def _unsaid(field: str, value: Any) -> bool:
 
 
 def canonical_quantity(value: Any) -> Any:
-    """A quantity as the API server writes it back: ``1024Mi`` is ``1Gi``, ``0.5`` is ``500m``; no quantity stays."""
+    """A quantity as the API server writes it back: ``1024Mi`` is ``1Gi``, ``0.5`` is ``500m``, ``1e4`` is ``10e3``.
+
+    No quantity stays. Source: apimachinery pkg/api/resource, ``Quantity.CanonicalizeBytes``; exponents seen on all
+    four releases.
+    """
     exact = parse_quantity(value)
-    text = str(value)
-    if exact is None or (text[-1:].isdecimal() and ("e" in text or "E" in text)):
+    if exact is None:
         return value
+    text = str(value)
     sign = "-" if exact < 0 else ""
     rest = abs(exact)
     if text[-1:] == "i" and rest >= 1024 * 10**9 and rest % 10**9 == 0:
@@ -233,10 +237,15 @@ def canonical_quantity(value: Any) -> Any:
         while number % 1024 == 0 and suffix < 6:
             number, suffix = number // 1024, suffix + 1
         return f"{sign}{number}{('', 'Ki', 'Mi', 'Gi', 'Ti', 'Pi', 'Ei')[suffix]}"
-    suffix = 0
-    while rest and rest % 1000 == 0 and suffix < 9:
-        rest, suffix = rest // 1000, suffix + 1
-    return f"{sign}{rest}{('n', 'u', 'm', '', 'k', 'M', 'G', 'T', 'P', 'E')[suffix]}" if rest else "0"
+    by_exponent = text[-1:].isdecimal() and "e" in text.lower()
+    thousands = 0
+    while rest and rest % 1000 == 0 and (by_exponent or thousands < 9):
+        rest, thousands = rest // 1000, thousands + 1
+    if not rest:
+        return "0"
+    if by_exponent:
+        return f"{sign}{rest}e{3 * thousands - 9}" if thousands != 3 else f"{sign}{rest}"
+    return f"{sign}{rest}{('n', 'u', 'm', '', 'k', 'M', 'G', 'T', 'P', 'E')[thousands]}"
 
 
 def origins(job: EffectiveJob, pod: Raw) -> dict[str, Origin]:
