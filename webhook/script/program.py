@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from msgspec import Struct, field
 
+from webhook.model.path import components
 from webhook.model.script import Launch, Place
 from webhook.script.config import Config, read_config
 from webhook.script.python import Python
@@ -170,9 +171,9 @@ class Script(Struct):
 
 def lies_in(path: Value, directory: str) -> bool:
     """Whether the known beginning of a path is a directory or leads below it, by whole components."""
-    place = directory.rstrip("/")
+    place = components(directory)
     known = head(path)
-    return place != "" and (known.rstrip("/") == place or known.startswith(place + "/"))
+    return bool(place) and known.startswith("/") and components(known)[: len(place)] == place
 
 
 def read_script(command: Sequence[Any], args: Sequence[Any], env: Mapping[str, Value], launch: Launch) -> Script:
