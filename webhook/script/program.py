@@ -173,7 +173,8 @@ def lies_in(path: Value, directory: str) -> bool:
     """Whether the known beginning of a path is a directory or leads below it, by whole components."""
     place = components(directory)
     known = head(path)
-    return bool(place) and known.startswith("/") and components(known)[: len(place)] == place
+    rooted = known.startswith("/") == directory.startswith("/")
+    return rooted and bool(place) and components(known)[: len(place)] == place
 
 
 def read_script(command: Sequence[Any], args: Sequence[Any], env: Mapping[str, Value], launch: Launch) -> Script:
