@@ -16,9 +16,13 @@ _REMOVES: Final = ("rmtree", "remove", "unlink", "removedirs", "rmdir", "delete_
 
 def cleans_up(python: Python) -> bool:
     """Whether it removes files: whatever they are, they may be old checkpoints."""
-    return any(True for _ in python.named(*_REMOVES)) or any(
-        removes_files(python, call) for call in python.source.calls
-    )
+    memo: bool | None = python.memo.get("cleans up")
+    if memo is None:
+        memo = any(True for _ in python.named(*_REMOVES)) or any(
+            removes_files(python, call) for call in python.source.calls
+        )
+        python.memo["cleans up"] = memo
+    return memo
 
 
 def copies_of(python: Python, save: Save) -> Setting | None:

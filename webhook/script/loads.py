@@ -218,11 +218,11 @@ def removes_files(python: Python, call: Call) -> bool:
             for part in ast.walk(node)
         )
     return (
-        bool(call.node.args or call.node.keywords)
+        not _REMOVES.isdisjoint(call.attr.lower().split("_"))
+        and bool(call.node.args or call.node.keywords)
         and call.attr not in python.source.functions
         and (call.imported or isinstance(call.node.func, ast.Attribute))
         and call.name.partition(".")[0] not in known_packages()
-        and not _REMOVES.isdisjoint(call.attr.lower().split("_"))
     )
 
 
