@@ -956,6 +956,8 @@ class Python:
             return join_path(self._value(one, around, depth) for one in node.args)
         if name in _SAME and node.args:
             return self._value(node.args[0], around, depth)
+        if name.rpartition(".")[2] == "increment_path" and node.args:
+            return self._incremented(node, around, depth)
         if name == "len" and len(node.args) == 1 and self._is_listed(node.args[0]):
             return Unknown("count", self.text(node))
         if name in ("str", "int", "float", "bool") and len(node.args) == 1:
@@ -967,6 +969,15 @@ class Python:
         if isinstance(node.func, ast.Attribute):
             return self._method(node, node.func, around, depth)
         return Unknown("", self.text(node))
+
+    def _incremented(self, node: ast.Call, around: Around | None, depth: int) -> Value:
+        """YOLO's ``increment_path(path, exist_ok=False)``: ``exp``, ``exp2``, ``exp3``, whichever is not there yet."""
+        given = [one.value for one in node.keywords if one.arg == "exist_ok"] or node.args[1:2]
+        stays = self._value(given[0], around, depth) if given else False
+        path = self._value(node.args[0], around, depth)
+        if stays is True:
+            return path
+        return join((path, Unknown("fresh", self.text(node)))) if stays is False else UNKNOWN
 
     def _is_listed(self, node: ast.expr) -> bool:
         """``glob("runs/*")``, ``os.listdir("runs")``, ``list(Path("runs").iterdir())``: what a directory holds now."""
