@@ -27,6 +27,13 @@ _log = logging.getLogger("ckptguard.server")
 Job = Callable[[], Coroutine[Any, Any, None]]
 
 
+def spare_collections() -> None:
+    """From now on Python looks for cycles seldom, and not among what is there already."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*_GENERATIONS)
+
+
 class GuardServer(uvicorn.Server):
     """uvicorn's server with a drain.
 
@@ -82,9 +89,7 @@ class GuardServer(uvicorn.Server):
     async def _get_ready(self) -> None:
         if self._prepare is not None:
             await self._prepare()
-        gc.collect()
-        gc.freeze()
-        gc.set_threshold(*_GENERATIONS)
+        spare_collections()
         if self._front.state.phase is Phase.STARTING:
             self._front.state.phase = Phase.READY
 
