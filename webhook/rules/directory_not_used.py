@@ -3,9 +3,11 @@
 Symptom: the claim stays empty; after a restart nothing is found, since the pod's own file system went with it.
 Fix: write where the variable says.
 Bad:
+    env:
+    - {name: CKPT_DIR, value: /mnt/ckpt/run}
     args:
     - |
-      TrainingArguments(output_dir="/workspace/out")    # CKPT_DIR is /mnt/ckpt/run
+      TrainingArguments(output_dir="/workspace/out")
 Good:
     args:
     - |

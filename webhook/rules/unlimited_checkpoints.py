@@ -3,9 +3,13 @@
 Symptom: the claim fills up after some hours, a save fails with "No space left on device", and so does every restart.
 Fix: keep two or three, and size the claim for one more.
 Bad:
-    TrainingArguments(output_dir=out, save_steps=100)
+    args:
+    - |
+      TrainingArguments(output_dir=out, save_steps=100)
 Good:
-    TrainingArguments(output_dir=out, save_steps=100, save_total_limit=3)
+    args:
+    - |
+      TrainingArguments(output_dir=out, save_steps=100, save_total_limit=3)
 Reads: the framework's own argument or flag for the number of copies, and its default; in a loop of the program's own,
 whether a save is named by its step and anything is ever removed.
 Silent when: a number is given or may be given where nobody sees it; the program removes files itself; nothing is saved;

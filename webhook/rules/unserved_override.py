@@ -4,10 +4,19 @@ Symptom: the TrainJob is stored without its override: no volume, no mount, and n
 Fix: use the override field of the Trainer release that the cluster runs.
 Bad:
     spec:
-      podSpecOverrides: []    # Trainer 2.0; dropped by 2.1 and later
+      podSpecOverrides:    # Trainer 2.0; dropped by 2.1 and later
+      - targetJobs: [{name: node}]
+        nodeSelector: {pool: a}
 Good:
     spec:
-      runtimePatches: []      # Trainer 2.2 and later
+      runtimePatches:      # Trainer 2.2 and later
+      - manager: example.com/team
+        trainingRuntimeSpec:
+          template:
+            spec:
+              replicatedJobs:
+              - name: node
+                template: {spec: {template: {spec: {nodeSelector: {pool: a}}}}}
 Reads: what the user applied (`kubectl.kubernetes.io/last-applied-configuration`), else the object itself, which in a
     file still has the field.
 Silent when: the field is the one that the release serves; the annotation is absent or not JSON.
