@@ -15,6 +15,15 @@ def to_yaml(value: Any, indent: int = 0) -> str:
     return "\n".join(" " * indent + line for line in _lines(value))
 
 
+def below(text: str, *fields: str) -> str:
+    """``text`` as the value of ``fields``, the outermost first; of a field that ends with ``[]`` it is an entry."""
+    lines = text.split("\n")
+    for field in reversed(fields):
+        first = "- " if field.endswith("[]") else "  "
+        lines = [f"{field.removesuffix('[]')}:", first + lines[0], *("  " + line for line in lines[1:])]
+    return "\n".join(lines)
+
+
 def shown_value(name: str, value: object) -> str:
     """A variable's value for a text that may end up in a log: a placeholder where it is long or may be a secret."""
     text = "" if value is None else str(value)

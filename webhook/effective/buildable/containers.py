@@ -21,7 +21,7 @@ from webhook.effective.buildable.syntax import (
 from webhook.effective.buildable.volumes import sources_of
 from webhook.effective.trainer import RANK
 from webhook.model.bounded import Bounded
-from webhook.model.paste import shown_value, to_yaml
+from webhook.model.paste import below, shown_value, to_yaml
 from webhook.model.pod import EMPTY, EffectiveJob, Raw
 from webhook.model.quantity import BILLION, parse_quantity
 from webhook.model.release import Release
@@ -198,7 +198,11 @@ def _refused_variable(job: EffectiveJob, container: str, variable: Raw) -> Itera
             if not fault and sources[0] == "fileKeyRef":
                 volume = job.volume(source["fileKeyRef"].get("volumeName") or "")
                 if volume is None or volume.get("emptyDir") is None:
-                    fault, fix = "reads a file of a volume that is no emptyDir", "volumeName: <an emptyDir>"
+                    fault, fix = (
+                        "reads a file of a volume that is no emptyDir",
+                        "fileKeyRef:\n  volumeName: <an emptyDir>",
+                    )
+            fix = below(fix, "valueFrom") if fault else fix
     if fault:
         yield Refusal(
             JOB_API,

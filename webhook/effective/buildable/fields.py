@@ -83,5 +83,5 @@ def fault_of_resource_field(value: Raw) -> tuple[str, str]:
     if divisor is not None and (amount := parse_quantity(divisor)) is not None:
         allowed = _DIVISORS["cpu" if resource.endswith(".cpu") else ""]
         if amount not in [parse_quantity(one) for one in allowed]:
-            return f'divides resource "{resource}" by "{divisor}"', "divisor: '1'"
+            return f'divides resource "{resource}" by "{divisor}"', "resourceFieldRef:\n  divisor: '1'"
     return "", ""

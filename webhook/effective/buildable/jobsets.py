@@ -191,7 +191,7 @@ def _refused_order(
             yield _jobset(
                 effective,
                 field,
-                f'job "{name}" depends on "{item.get("name")}", and only {there} stand before it',
+                f'job "{name}" depends on "{item.get("name")}", with only {there} before it',
                 f"dependsOn:\n- name: {sorted(earlier)[-1]}\n  status: Complete",
             )
 
@@ -222,7 +222,7 @@ def _refused_failure_policy(effective: EffectiveSet, policy: Raw, names: set[str
                 yield _jobset(
                     effective,
                     field,
-                    f'failurePolicy rule "{name}" names reason "{reason}"',
+                    f'failurePolicy rule "{name}" names unknown reason "{reason}"',
                     f"onJobFailureReasons:\n- {near}",
                 )
         if (action := rule.get("action")) in _GATED:
@@ -312,7 +312,8 @@ def refused_templates(effective: EffectiveSet) -> Iterator[Refusal]:
                     JOBSET,
                     Origin(effective.runtime_label, f"spec.template.spec.{field}", field),
                     f'no container mounts claim template "{claim}"',
-                    f"volumeMounts:  # or leave the template out\n- name: {claim}\n  mountPath: {free}",
+                    "volumeMounts:  # in the container that trains; or leave the template out\n"
+                    f"- name: {claim}\n  mountPath: {free}",
                     subject=f"template {claim}",
                     mendable=True,
                 )

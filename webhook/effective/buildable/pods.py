@@ -337,7 +337,8 @@ def _faults_of_toleration(toleration: Raw) -> Iterator[Fault]:
     elif toleration.get("tolerationSeconds") is not None and effect != "NoExecute":
         problem = f'toleration of "{key}" has tolerationSeconds and effect "{effect}"'
     if problem:
-        yield "tolerations", problem, "- key: <key>\n  operator: Exists\n  effect: NoSchedule"
+        named, kept = key if is_qualified_name(key) else "<key>", effect if effect in _EFFECTS else "NoSchedule"
+        yield "tolerations", problem, f"- key: {named}\n  operator: Exists\n  effect: {kept}"
 
 
 def _faults_of_affinity(field: str, affinity: Raw, pod: Raw) -> Iterator[Fault]:
@@ -350,7 +351,10 @@ def _faults_of_affinity(field: str, affinity: Raw, pod: Raw) -> Iterator[Fault]:
             yield (
                 "affinity",
                 "required nodeAffinity has no nodeSelectorTerms",
-                ("nodeSelectorTerms:\n- matchExpressions:\n  - {key: <label>, operator: In, values: [<value>]}"),
+                (
+                    "nodeAffinity:\n  requiredDuringSchedulingIgnoredDuringExecution:\n    nodeSelectorTerms:\n"
+                    "    - matchExpressions:\n      - {key: <label>, operator: In, values: [<value>]}"
+                ),
             )
     preferred = list(node.get("preferredDuringSchedulingIgnoredDuringExecution") or ())
     terms += [term.get("preference") or {} for term in preferred]
@@ -505,7 +509,9 @@ def _fault_of_rule(rule: Raw, containers: list[Any], per_index: bool) -> tuple[s
     if codes is not None:
         values = list(codes.get("values") or ())
         operator = codes.get("operator")
-        fix = "onExitCodes:\n  operator: In\n  values: [<code>]  # ascending, each once"
+        right = sorted({*values} - ({0} if operator != "NotIn" else set()))
+        listed = ", ".join(map(str, right)) if 0 < len(right) <= 255 else "<code>"
+        fix = f"onExitCodes:\n  operator: {'NotIn' if operator == 'NotIn' else 'In'}\n  values: [{listed}]"
         if operator not in ("In", "NotIn"):
             return f'a podFailurePolicy rule has operator "{operator or ""}"', fix
         if not values or len(values) > 255 or values != sorted(set(values)) or (operator == "In" and 0 in values):

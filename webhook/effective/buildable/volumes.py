@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Final
+from typing import Any, Final
 
 from webhook.effective.buildable.fields import fault_of_resource_field, is_keyed_field, odd_version
 from webhook.effective.buildable.refusal import JOB_API, JOBSET, Refusal
@@ -14,6 +14,7 @@ from webhook.effective.buildable.syntax import (
     is_dns_subdomain,
     steps_back,
 )
+from webhook.model.paste import below
 from webhook.model.pod import EMPTY, EffectiveJob, Raw
 from webhook.model.quantity import parse_quantity
 
@@ -145,6 +146,7 @@ def _refused_source(
     else:
         if (more := _MORE.get(source)) is not None:
             fault, fix = more(value)
+            fix = below(fix, source) if fault else fix
     if fault:
         yield Refusal(
             JOBSET if fault in _REFUSED_BY_JOBSET else JOB_API,
@@ -231,8 +233,9 @@ def _fault_of_ephemeral(value: Raw) -> tuple[str, str]:
     if metadata.get("name"):
         return f'gives its claim the name "{metadata["name"]}"', "volumeClaimTemplate:\n  metadata: {}  # no name"
     if label := fault_of_labels(metadata.get("labels")):
-        return f'gives its claim "{label}", which is no label', "labels: {}"
-    return fault_of_claim(template.get("spec") or EMPTY)
+        return f'gives its claim "{label}", which is no label', "volumeClaimTemplate:\n  metadata:\n    labels: {}"
+    fault, fix = fault_of_claim(template.get("spec") or EMPTY)
+    return (fault, below(fix, "volumeClaimTemplate", "spec")) if fault else _SOUND
 
 
 def _fault_of_directory(value: Raw) -> tuple[str, str]:
@@ -332,7 +335,7 @@ def _fault_of_mode(value: Raw) -> tuple[str, str]:
 
 def _fault_of_projected(value: Raw) -> tuple[str, str]:
     if not value.get("sources"):
-        return _NO_SOURCES, "projected:\n  sources:\n  - configMap: {name: <configMap>}"
+        return _NO_SOURCES, "sources:\n- configMap: {name: <configMap>}"
     paths: set[str] = set()
     for entry in value["sources"]:
         parts = [(kind, part) for kind, part in entry.items() if part is not None]
@@ -340,20 +343,25 @@ def _fault_of_projected(value: Raw) -> tuple[str, str]:
             return f"has {len(parts)} kinds in one source", "sources:\n- configMap: {name: <configMap>}"
         for kind, part in parts:
             if kind in ("configMap", "secret") and not part.get("name"):
-                return f"has a {kind} without name", f"- {kind}: {{name: <name>}}"
+                return f"has a {kind} without name", f"sources:\n- {kind}: {{name: <name>}}"
             if kind == "serviceAccountToken":
                 path, seconds = part.get("path") or "", part.get("expirationSeconds")
                 if not _is_inside(path):
-                    return f'has a serviceAccountToken at "{path}"', "path: <a relative path without ..>"
+                    fix = below("path: <a relative path without ..>", "sources[]", kind)
+                    return f'has a serviceAccountToken at "{path}"', fix
                 if seconds is not None and not 600 <= seconds <= 2**32:
-                    return f"has a serviceAccountToken for {seconds} s", "expirationSeconds: 3600"
+                    return f"has a serviceAccountToken for {seconds} s", below(
+                        "expirationSeconds: 3600", "sources[]", kind
+                    )
             elif kind in ("configMap", "secret", "downwardAPI"):
-                fault = _fault_of_items(kind, part)
-                if fault[0]:
-                    return fault
+                fault, fix = _fault_of_items(kind, part)
+                if fault:
+                    return fault, below(fix, "sources[]", kind)
             for item in part.get("items") or ():
                 if item.get("path") in paths:
-                    return f'has two files "{item["path"]}"', "path: <another path>"
+                    return f'has two files "{item["path"]}"', below(
+                        "path: <another path>", "sources[]", kind, "items[]"
+                    )
                 paths.add(item.get("path") or "")
     return _fault_of_mode(value)
 
@@ -381,29 +389,36 @@ def _is_inside(path: str) -> bool:
 
 def _fault_of_items(kind: str, value: Raw) -> tuple[str, str]:
     for item in value.get("items") or ():
-        path, mode = item.get("path") or "", item.get("mode")
-        if not _is_inside(path):
-            return f'has an item with path "{path}"', "path: <a relative path without ..>"
-        if mode is not None and not 0 <= mode <= 0o777:
-            return f'has item "{path}" with mode {mode}, which is outside 0..0777 (511)', "mode: 0644"
-        if kind != "downwardAPI":
-            if not item.get("key"):
-                return "has an item without key", "key: <key>"
-            continue
-        field, resource = item.get("fieldRef"), item.get("resourceFieldRef")
-        if bool(field) == bool(resource):
-            beside = "fieldRef beside resourceFieldRef" if field else "neither fieldRef nor resourceFieldRef"
-            return f'has item "{path}" with {beside}', "fieldRef:\n  fieldPath: metadata.name"
-        if field:
-            name = field.get("fieldPath") or ""
-            if version := odd_version(field):
-                return f'has item "{path}" of a field of apiVersion "{version}"', f"fieldRef:\n  fieldPath: {name}"
-            if name not in _POD_FIELDS and not is_keyed_field(name):
-                return f'has item "{path}" of field "{name}"', "fieldRef:\n  fieldPath: metadata.name"
-        elif not resource.get("containerName"):
-            return f'has item "{path}" of a resource without containerName', "containerName: node"
-        elif (found := fault_of_resource_field(resource))[0]:
-            return f'has item "{path}" that {found[0]}', found[1]
+        fault, fix = _fault_of_item(kind, item)
+        if fault:
+            return fault, below(fix, "items[]")
+    return _SOUND
+
+
+def _fault_of_item(kind: str, item: Any) -> tuple[str, str]:
+    path, mode = item.get("path") or "", item.get("mode")
+    if not _is_inside(path):
+        return f'has an item with path "{path}"', "path: <a relative path without ..>"
+    if mode is not None and not 0 <= mode <= 0o777:
+        return f'has item "{path}" with mode {mode}, which is outside 0..0777 (511)', "mode: 0644"
+    if kind != "downwardAPI":
+        if not item.get("key"):
+            return "has an item without key", "key: <key>"
+        return _SOUND
+    field, resource = item.get("fieldRef"), item.get("resourceFieldRef")
+    if bool(field) == bool(resource):
+        beside = "fieldRef beside resourceFieldRef" if field else "neither fieldRef nor resourceFieldRef"
+        return f'has item "{path}" with {beside}', "fieldRef:\n  fieldPath: metadata.name"
+    if field:
+        name = field.get("fieldPath") or ""
+        if version := odd_version(field):
+            return f'has item "{path}" of a field of apiVersion "{version}"', f"fieldRef:\n  fieldPath: {name}"
+        if name not in _POD_FIELDS and not is_keyed_field(name):
+            return f'has item "{path}" of field "{name}"', "fieldRef:\n  fieldPath: metadata.name"
+    elif not resource.get("containerName"):
+        return f'has item "{path}" of a resource without containerName', "resourceFieldRef:\n  containerName: node"
+    elif (found := fault_of_resource_field(resource))[0]:
+        return f'has item "{path}" that {found[0]}', found[1]
     return _SOUND
 
 
