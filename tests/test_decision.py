@@ -9,7 +9,7 @@ import pytest
 
 from webhook.cluster.files import FileView, load_text
 from webhook.decision import default_object, review_object
-from webhook.model.policy import Exempt, Policy
+from webhook.model.policy import DirectoryPolicy, Exempt, Policy
 from webhook.model.release import Release
 from webhook.model.request import Request
 
@@ -103,6 +103,27 @@ def test_policy_sets_severity() -> None:
         assert decision.verdict == verdict, setting
 
 
+@pytest.mark.parametrize(
+    ("rule", "old", "new"),
+    [
+        ("no-restart-budget", "{maxRestarts: 3}", "{maxRestarts: 0}"),
+        ("unbounded-restarts", "{maxRestarts: 3}", "{maxRestarts: 30}"),
+        ("restart-count-reset", "{maxRestarts: 3}", "{maxRestarts: 3}\n      ttlSecondsAfterFinished: 60"),
+        ("short-grace", "terminationGracePeriodSeconds: 60", "terminationGracePeriodSeconds: 5"),
+        ("pods-retry-alone", "backoffLimit: 0", "backoffLimit: 4"),
+    ],
+)
+def test_policy_denies_a_runtime_for_what_it_writes_itself(rule: str, old: str, new: str) -> None:
+    """No TrainJob can mend these, so a policy that denies them denies the runtime too, not its runs alone."""
+    two = GOOD.replace("numNodes: 1", "numNodes: 2")
+    (document,) = load_text(two.replace(old, new).encode(), "runtime.yaml").documents
+    request = Request("CREATE", "TrainingRuntime", "team-a", "torch", document.object)
+    view_of = view(CLAIM)
+    assert review_object(request, view_of, Policy()).verdict == "warn"
+    decision = review_object(request, view_of, Policy(rules={rule: "deny"}))
+    assert [f.rule for f in decision.findings if f.severity.value == "deny"] == [rule]
+
+
 def test_update_denies_only_what_the_old_object_did_not_have() -> None:
     assert review_object(suspend(), view(BAD), Policy()).verdict == "warn"
 
@@ -155,9 +176,21 @@ def test_required_directory() -> None:
     assert review_object(request, view(bare, CLAIM), Policy()).verdict == "allow"
     required = review_object(request, view(bare, CLAIM, namespace(require="true")), Policy())
     assert required.verdict == "deny"
+    nameless = Policy(directory=DirectoryPolicy(variables=()))
+    (found,) = review_object(request, view(GOOD, CLAIM, namespace(require="true")), nameless).findings
+    assert (found.rule, found.severity.value) == ("undeclared-checkpoint", "deny")
+    assert "policy" in found.fix
     louder = Policy(rules={"undeclared-checkpoint": "warn"})
     assert review_object(request, view(bare, CLAIM, namespace(require="true")), louder).verdict == "deny"
     assert review_object(request, view(bare, CLAIM), louder).verdict == "warn"
+
+
+def test_without_a_table_parameters_say_no_size() -> None:
+    """That the policy's table is empty is no fault of the number in the annotation."""
+    job = {**JOB, "metadata": {**JOB["metadata"], "annotations": {"checkpoint-guard.io/model-params": "7B"}}}
+    request = Request("CREATE", "TrainJob", "team-a", "run", job)
+    assert [f.rule for f in review_object(request, view(GOOD, CLAIM), Policy()).findings] == ["claim-too-small"]
+    assert review_object(request, view(GOOD, CLAIM), Policy(checkpoint_sizes=())).findings == ()
 
 
 def test_malformed_is_allowed_and_named() -> None:

@@ -26,7 +26,7 @@ from tests.defaults.world import (
     volume,
 )
 from webhook.decision import review_object
-from webhook.model.policy import FastTier, Policy, Tiers
+from webhook.model.policy import DirectoryPolicy, FastTier, Policy, Tiers
 from webhook.model.release import Release
 
 ASKED = {
@@ -215,6 +215,13 @@ def test_not_made_is_said(run: Any, state: Any, words: str) -> None:
         assert words in found.problem
         assert found.severity.value == "warn"
         assert found.fix
+
+
+def test_a_policy_without_variables_makes_none() -> None:
+    done = fill(trainjob(annotations=ASKED), runtime(), *STATE, policy=Policy(directory=DirectoryPolicy(variables=())))
+    assert done.broken == ()
+    (found,) = done.findings
+    assert "the policy has no variable" in found.problem
 
 
 def test_a_claim_that_would_be_denied_is_said_once() -> None:

@@ -17,6 +17,7 @@ from webhook.model.entries import find, place
 from webhook.model.finding import Judged, Origin, Severity
 from webhook.model.names import CLAIM, LAYOUT, PATH
 from webhook.model.pod import EMPTY, DirectoryStatus, Raw
+from webhook.model.policy import NO_VARIABLE
 from webhook.storage.placing import (
     MAX_ENV,
     NAME,
@@ -80,6 +81,8 @@ def _is_there(draft: Draft, context: Context, durable: str) -> bool:
     trained = context.trained
     if trained is None:
         raise _NotMade("which container trains is not known", "name: node    # of the container that trains")
+    if not context.policy.directory.variables:
+        raise _NotMade("the policy has no variable that declares a directory", NO_VARIABLE)
     receivers = [container for job, container in trained if job.receives_trainer]
     if not receivers or any(container.get("name") != "node" for container in receivers):
         raise _NotMade(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from msgspec import Struct, field
 
@@ -54,6 +54,10 @@ class DirectoryPolicy(Struct, frozen=True, forbid_unknown_fields=True, rename="c
     """Which variables declare the checkpoint directory, first match wins."""
 
     variables: tuple[str, ...] = ("CKPT_DIR", "CHECKPOINT_DIR")
+
+
+NO_VARIABLE: Final = "directory: {variables: [CKPT_DIR]}    # in the policy, which has no variable that declares one"
+"""What to write where the list above is empty, so that nothing but a program's flag tells a directory."""
 
 
 class Limits(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):

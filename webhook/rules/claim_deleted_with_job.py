@@ -66,6 +66,6 @@ RULE = Rule(
     severity=Severity.WARN,
     why="deleting the TrainJob, or its TTL, takes every checkpoint along: a resubmitted run starts at step 0",
     check=check,
-    on_runtime=Severity.WARN,
+    on_runtime=Severity.DENY,
     when=TEMPLATES,
 )

@@ -43,6 +43,8 @@ def check(subject: Subject) -> Iterator[Finding]:
     if written is None:
         return
     owner, key, text = written
+    if key == MODEL_PARAMS and not subject.policy.checkpoint_sizes:
+        return
     size = parse_bytes(text) if key == CHECKPOINT_SIZE else _size_of(parse_count(text), subject.policy.checkpoint_sizes)
     if size is None or size <= 0:
         example = "80Gi" if key == CHECKPOINT_SIZE else "7B"

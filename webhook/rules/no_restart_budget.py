@@ -81,6 +81,6 @@ RULE = Rule(
     severity=Severity.WARN,
     why="the first failed Job ends the run, and nobody starts it again from its last checkpoint",
     check=check,
-    on_runtime=Severity.WARN,
+    on_runtime=Severity.DENY,
     when=RESTARTS,
 )

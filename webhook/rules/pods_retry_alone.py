@@ -79,7 +79,7 @@ RULE = Rule(
     severity=Severity.WARN,
     why="one rank restarts alone while the others hang, and the JobSet, which would restart all of them, waits",
     check=check,
-    on_runtime=Severity.WARN,
+    on_runtime=Severity.DENY,
     when=RETRIES,
     reads_pods_only=True,
 )

@@ -56,6 +56,6 @@ RULE = Rule(
     severity=Severity.WARN,
     why="the run that used up its restarts starts again with a count of 0, so maxRestarts never ends it",
     check=check,
-    on_runtime=Severity.WARN,
+    on_runtime=Severity.DENY,
     when=TTL,
 )

@@ -64,6 +64,6 @@ RULE = Rule(
     severity=Severity.WARN,
     why="the pod is killed before a checkpoint is flushed, so the work since the last one is lost",
     check=check,
-    on_runtime=Severity.WARN,
+    on_runtime=Severity.DENY,
     when=SHORT_GRACE,
 )

@@ -58,6 +58,6 @@ RULE = Rule(
     severity=Severity.WARN,
     why="a script that fails at each start holds its nodes for ever, and no checkpoint gets any further",
     check=check,
-    on_runtime=Severity.WARN,
+    on_runtime=Severity.DENY,
     when=RESTARTS,
 )

@@ -27,6 +27,7 @@ from webhook.model.finding import Finding, Origin, Severity
 from webhook.model.names import ANCESTOR_LABEL, CLAIM, TRAINER_STEP
 from webhook.model.paste import to_yaml
 from webhook.model.pod import DirectoryStatus, EffectiveJob, Raw
+from webhook.model.policy import NO_VARIABLE
 from webhook.model.rule import Rule
 from webhook.model.sign import NOT_PLAIN
 from webhook.model.subject import Subject
@@ -91,7 +92,7 @@ def _declares(container: Raw, variables: Sequence[str]) -> bool:
 
 def _wanted(subject: Subject) -> str:
     demanded = f', and namespace "{subject.namespace}" requires one' if subject.require else ""
-    return " or ".join(subject.policy.directory.variables) + demanded
+    return (" or ".join(subject.policy.directory.variables) or "flag that names its directory") + demanded
 
 
 def _where(subject: Subject, job: EffectiveJob, container: str) -> Origin:
@@ -103,6 +104,8 @@ def _where(subject: Subject, job: EffectiveJob, container: str) -> Origin:
 
 def _fix(subject: Subject, job: EffectiveJob, container: Raw) -> str:
     """A directory below a claim: the one that is mounted, else one that is asked for in the same breath."""
+    if not subject.policy.directory.variables:
+        return NO_VARIABLE
     mounted = _claim_path(job, container)
     path = subject.policy.defaults.path if mounted is None else mounted
     env = [{"name": subject.policy.directory.variables[0], "value": f"{path.rstrip('/')}/<run>"}]
