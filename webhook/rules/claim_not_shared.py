@@ -104,7 +104,9 @@ def _fix(subject: Subject, use: Use) -> str:
         return f'accessModes: ["ReadWriteMany"]\n# in the volumeClaimPolicies template "{use.name}"'
     text = _shared(subject, use, claim.name, size)
     one = len(use.jobs) == 1 and use.jobs[0].receives_trainer
-    return f"{text}\n# a claim keeps its modes" + ("; or train with one pod: spec.trainer.numNodes: 1" if one else "")
+    return f"{text}\n# accessModes of a claim are immutable" + (
+        "; or train with one pod: spec.trainer.numNodes: 1" if one else ""
+    )
 
 
 def _shared(subject: Subject, use: Use, name: str, size: str) -> str:

@@ -50,8 +50,8 @@ def check(subject: Subject) -> Iterator[Finding]:
         example = "80Gi" if key == CHECKPOINT_SIZE else "7B"
         yield Finding(
             at=Origin(owner, f'metadata.annotations["{key}"]', f"annotation {key}"),
-            problem=f'annotation "{key}" is "{text}", which is no {"size" if key == CHECKPOINT_SIZE else "number"}',
-            fix=f'{key}: "{example}"',
+            problem=f'"{text}" is no {"size" if key == CHECKPOINT_SIZE else "number of parameters"}',
+            fix=f'metadata:\n  annotations:\n    {key}: "{example}"',
             why="whether the claim can hold the checkpoints was not checked",
             subject=key,
         )

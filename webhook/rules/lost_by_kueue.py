@@ -94,7 +94,7 @@ def _emptied(part: Origin, raw: Any, queue: str, job: str = "") -> Iterator[Find
     fix = ["# leave out, since an absent field means the same:"]
     for at, value in lost[:_SHOWN]:
         # An empty list stands for no command at all, an absent one for the runtime's.
-        back = "  # (that of the runtime is back then)" if at in (".command", ".args") else ""
+        back = "  # (the runtime's applies then)" if at in (".command", ".args") else ""
         fix.append(f"#   {name}{at.rpartition('.')[0]}.{value}{back}")
     if len(lost) > _SHOWN:
         fix.append(f"#   and {len(lost) - _SHOWN} more")

@@ -45,7 +45,7 @@ def check(subject: Subject) -> Iterator[Finding]:
                 field = f"podFailurePolicy.rules[{index}]"
                 yield Finding(
                     Origin(origin.object, f"{origin.field}.{field}", f"{origin.short} {field}".strip()),
-                    f'{cause} is ignored in job "{job.name}" with {job.pods} pods, so that pod is retried alone',
+                    f'{cause} is ignored in job "{job.name}" with {job.pods} pods, so its pod is retried alone',
                     "action: FailJob",
                     job=job.name,
                     subject=f"podFailurePolicy {rule.get('action')} {index}",

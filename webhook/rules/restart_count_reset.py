@@ -45,7 +45,7 @@ def check(subject: Subject) -> Iterator[Finding]:
         fix = f"# leave out {_FIELD}: {ttl}"
     yield Finding(
         Origin(effective.runtime_label, f"spec.template.spec.{_FIELD}", _FIELD),
-        f"{_FIELD} is {ttl}: {ttl} s after the end Trainer {effective.release.value} makes {which} run's JobSet anew",
+        f"Trainer {effective.release.value} makes {which} run's JobSet anew {ttl} s after its end",
         fix,
         subject=_FIELD,
     )

@@ -108,7 +108,8 @@ def _fix(subject: Subject, job: EffectiveJob, container: Raw) -> str:
         return NO_VARIABLE
     mounted = _claim_path(job, container)
     path = subject.policy.defaults.path if mounted is None else mounted
-    env = [{"name": subject.policy.directory.variables[0], "value": f"{path.rstrip('/')}/<run>"}]
+    run = (subject.request.object.get("metadata") or {}).get("name") if subject.is_trainjob else None
+    env = [{"name": subject.policy.directory.variables[0], "value": f"{path.rstrip('/')}/{run or '<run>'}"}]
     if not job.receives_trainer:
         return to_yaml({"env": env}) + f'\n# in container "{container.get("name")}" of job "{job.name}" of the runtime'
     declared = {"spec": {"trainer": {"env": env}}}

@@ -44,7 +44,7 @@ def check(subject: Subject) -> Iterator[Finding]:
         return
     for job in subject.effective.jobs:
         mine = [use for use in uses if any(other.name == job.name for other in use.jobs)]
-        for places, word in ((_zones, "zones"), (_nodes, "nodes")):
+        for places, where, word in ((_zones, "in", "zones"), (_nodes, "on", "nodes")):
             apart = _apart(mine, places)
             if apart is None:
                 continue
@@ -53,7 +53,7 @@ def check(subject: Subject) -> Iterator[Finding]:
             at = one if one.checkpoint is not None else other
             yield Finding(
                 at=at.origin(),
-                problem=f'claims "{first}" and "{second}" of one pod are in different {word}',
+                problem=f'claims "{first}" and "{second}" of one pod are {where} different {word}',
                 fix=_fix(subject, at),
                 job=job.name,
                 subject=f"{first} {second}",
