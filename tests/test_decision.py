@@ -12,6 +12,7 @@ from webhook.decision import default_object, review_object
 from webhook.model.policy import DirectoryPolicy, Exempt, Policy
 from webhook.model.release import Release
 from webhook.model.request import Request
+from webhook.rules import RULES
 
 RUNTIME = """
 apiVersion: trainer.kubeflow.org/v1alpha1
@@ -101,6 +102,16 @@ def test_policy_sets_severity() -> None:
     for setting, verdict in (("warn", "warn"), ("audit", "allow"), ("off", "allow"), ("deny", "deny")):
         decision = review_object(create(), view(BAD), Policy(rules={"ephemeral-checkpoint": setting}))  # type: ignore[dict-item]
         assert decision.verdict == verdict, setting
+
+
+def test_what_is_not_known_is_never_denied_whatever_policy_says() -> None:
+    every = Policy(rules={rule.id: "deny" for rule in RULES})
+    other = BAD.replace("name: torch", "name: other")
+    for known, unknown in ((CLAIM, "unknown-runtime"), (GOOD, "missing-claim")):
+        decision = review_object(create(), view(known), every)
+        assert [(f.rule, f.severity.value) for f in decision.findings] == [(unknown, "audit")]
+    decision = review_object(create(), view(other), every)
+    assert [(f.rule, f.severity.value) for f in decision.findings] == [("unknown-runtime", "deny")]
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,9 @@ def check(subject: Subject) -> Iterator[Finding]:
     kind, name = ref.get("kind") or "ClusterTrainingRuntime", ref.get("name") or ""
     scope = f" -n {subject.namespace}" if kind == "TrainingRuntime" else ""
     here = f' in namespace "{subject.namespace}"' if kind == "TrainingRuntime" else ""
+    at_most = None
     if subject.runtime is Gap.UNKNOWN:
+        at_most = Severity.AUDIT
         problem = f'{kind} "{name}"{here} is not known: {subject.cluster.why_unknown(kind)}'
         fix = (
             f"kubectl get {kind.lower()} {name}{scope} -o yaml > runtime.yaml\n"
@@ -44,7 +46,9 @@ def check(subject: Subject) -> Iterator[Finding]:
             fix = f"runtimeRef:\n  apiGroup: trainer.kubeflow.org\n  kind: {other}\n  name: {name}"
         else:
             fix = f"kubectl get {kind.lower()}s{scope}  # and one of these names in spec.runtimeRef.name"
-    yield Finding(Origin(subject.label, "spec.runtimeRef", "runtimeRef"), problem, fix, subject=f"{kind}/{name}")
+    yield Finding(
+        Origin(subject.label, "spec.runtimeRef", "runtimeRef"), problem, fix, at_most, subject=f"{kind}/{name}"
+    )
 
 
 RULE = Rule(
