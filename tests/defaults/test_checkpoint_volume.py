@@ -202,7 +202,23 @@ def test_a_path_that_is_taken(mounts: Any) -> None:
         "containers": [container(volumeMounts=mounts)],
         "volumes": [{"name": "v", "emptyDir": {}}, {"name": "ro", "configMap": {"name": "c"}}],
     }
-    assert fill(trainjob(annotations=ASKED), runtime(job(pod=pod)), *STATE).patch == ()
+    done = fill(trainjob(annotations=ASKED), runtime(job(pod=pod)), *STATE)
+    assert done.patch == ()
+    (found,) = done.findings
+    assert found.problem.startswith('claim "mine" was not mounted at "/mnt/ckpt"')
+    assert (found.at.field, found.severity) == ('metadata.annotations["checkpoint-guard.io/claim"]', Severity.WARN)
+    assert fill(trainjob(), runtime(job(pod=pod)), *STATE).findings == ()
+
+
+@pytest.mark.parametrize("more", [{}, {"checkpoint-guard.io/path": "/ckpts/"}])
+@pytest.mark.parametrize("release", SHAPE_RELEASES)
+def test_what_was_mounted_the_first_time_is_not_missed_the_second(release: Release, more: Any) -> None:
+    """No variables go with the mount here, so nothing but the mount itself tells that the claim is there."""
+    state = (runtime(policy={"torch": {}}), *STATE)
+    once = fill(trainjob(annotations={**ASKED, **more}, trainer=None), *state, release=release)
+    assert once.patch
+    again = fill(once.object, *state, release=release)
+    assert (again.patch, again.findings) == ((), ())
 
 
 def test_beneath_a_mount_that_can_hold_it() -> None:

@@ -127,7 +127,7 @@ def fill(
     policy: Policy | None = None,
 ) -> Defaulted:
     """What ``default`` does; it holds for every answer that the patch leads to the object, that nothing given was
-    changed, and that the second patch is empty."""
+    changed, and that the second patch is empty and brings no finding that the first did not."""
     given = copy.deepcopy((obj, old))
     view = cluster(*state)
     asked = request(obj, old)
@@ -137,6 +137,7 @@ def fill(
     assert applied(obj, done.patch) == done.object
     again = default(request(dict(done.object), old), view, policy or Policy(), release)
     assert again.patch == (), "the second patch is not empty"
+    assert [one for one in again.findings if one not in done.findings] == []
     assert default(asked, cluster(*state), policy or Policy(), release).patch == done.patch
     return done
 

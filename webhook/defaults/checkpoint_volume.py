@@ -14,7 +14,7 @@ from typing import Final
 from webhook.model.default import Context, Default
 from webhook.model.draft import Draft
 from webhook.model.entries import place
-from webhook.model.names import PATH
+from webhook.model.names import CLAIM, PATH
 from webhook.model.pod import EMPTY, DirectoryStatus
 from webhook.storage.placing import (
     Trained,
@@ -22,6 +22,7 @@ from webhook.storage.placing import (
     free_volume_name,
     is_free,
     known_claim,
+    say_no_room,
     say_not_mounted,
     say_not_used,
     targets_of,
@@ -56,12 +57,14 @@ def apply(draft: Draft, context: Context) -> bool:
         annotated, kind = annotation_of(context, PATH)
         path = annotated or context.policy.defaults.path
         path = "/" + path.strip("/") if path.startswith("/") else path
-        if not annotated and _mounts_already(claim, trained):
+        if _mounts_already(claim, trained, path if annotated else None):
             # The same claim a second time is no use: the variables alone will point below the mount that is there.
             return False
     if not is_free(path, trained, context, declared=directory is not None):
         if annotated and kind == "TrainJob":
             say_not_used(context, annotated)
+        elif directory is None and asked_by == ("TrainJob", CLAIM):
+            say_no_room(context, claim, path)
         return False
     name = free_volume_name(trained, effective, VOLUME)
     volume = {"name": name, "persistentVolumeClaim": {"claimName": claim}}
@@ -84,10 +87,12 @@ def apply(draft: Draft, context: Context) -> bool:
     return True
 
 
-def _mounts_already(claim: str, trained: Trained) -> bool:
-    """Whether every container that trains can write the claim somewhere."""
+def _mounts_already(claim: str, trained: Trained, path: str | None) -> bool:
+    """Whether every container that trains can write the claim at the path, or somewhere where none is asked for."""
     for job, container in trained:
         for mount in container.get("volumeMounts") or ():
+            if path is not None and "/" + (mount.get("mountPath") or "").strip("/") != path:
+                continue
             source = (job.volume(mount.get("name") or "") or EMPTY).get("persistentVolumeClaim")
             if source is None or source.get("claimName") != claim:
                 continue

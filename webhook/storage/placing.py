@@ -153,14 +153,23 @@ def say_not_mounted(context: Context, claim: str, asked_by: tuple[str, str], rul
 
 def say_not_used(context: Context, path: str) -> None:
     """The TrainJob's own annotation names a directory where nothing can be mounted: it is not left out in silence."""
-    if path[:1] != "/":
-        fact = "it is not absolute"
-    elif "$" in path:
-        fact = "a mount path is not expanded"
-    else:
-        fact = "something of the container lies there already"
-    problem = f'no claim was mounted at "{path}": {fact}'
+    problem = f'no claim was mounted at "{path}": {_why_not(path)}'
     _say(context, "undeclared-checkpoint", ("TrainJob", PATH), problem, context.policy.defaults.path, "path")
+
+
+def say_no_room(context: Context, claim: str, path: str) -> None:
+    """The TrainJob asks for the claim by name and leaves its place to others, where nothing can be mounted."""
+    problem = f'claim "{claim}" was not mounted at "{path}": {_why_not(path)}'
+    value = f"{claim}\n    {PATH}: <path>    # where nothing of the containers that train lies"
+    _say(context, "undeclared-checkpoint", ("TrainJob", CLAIM), problem, value, claim)
+
+
+def _why_not(path: str) -> str:
+    if path[:1] != "/":
+        return "it is not absolute"
+    if "$" in path:
+        return "a mount path is not expanded"
+    return "something of the container lies there already"
 
 
 def _say(context: Context, rule: str, asked_by: tuple[str, str], problem: str, value: str, subject: str) -> None:
