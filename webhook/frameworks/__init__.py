@@ -12,7 +12,7 @@ from webhook.frameworks.accelerate import FRAMEWORK as ACCELERATE
 from webhook.frameworks.axolotl import FRAMEWORK as AXOLOTL
 from webhook.frameworks.dcp import FRAMEWORK as DCP
 from webhook.frameworks.deepspeed import FRAMEWORK as DEEPSPEED
-from webhook.frameworks.framework import Framework, Setting, Use
+from webhook.frameworks.framework import Framework, Setting, Use, mended, told
 from webhook.frameworks.hf_trainer import FRAMEWORK as HF_TRAINER
 from webhook.frameworks.lightning import FRAMEWORK as LIGHTNING
 from webhook.frameworks.llamafactory import FRAMEWORK as LLAMAFACTORY
@@ -46,7 +46,7 @@ FRAMEWORKS: Final[tuple[Framework, ...]] = (
     XGBOOST,
 )
 
-__all__ = ["FRAMEWORKS", "Framework", "Setting", "Use", "directory_of", "find_calls", "find_uses"]
+__all__ = ["FRAMEWORKS", "Framework", "Setting", "Use", "directory_of", "find_calls", "find_uses", "mended", "told"]
 
 
 def directory_of(script: Script) -> Written | None:

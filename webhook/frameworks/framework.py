@@ -11,6 +11,7 @@ from msgspec import Struct
 from webhook.model.script import Place
 from webhook.script import UNKNOWN, Call, Python, Script, Value
 from webhook.script.config import Config
+from webhook.script.corrected import in_line
 from webhook.script.program import Invocation
 from webhook.script.values import is_true, tail
 
@@ -55,7 +56,8 @@ CELLS: Final = ("recognised", "saves", "resumes", "keeps", "sigterm", "ranks")
 class Setting(Struct, frozen=True):
     """One argument, flag or key as the program gives it, or the framework's default where it does not.
 
-    ``name`` and ``written`` are as the user writes them (``save_total_limit``, ``--save-interval``).
+    ``name`` and ``written`` are as the user writes them (``save_total_limit``, ``--save-interval``). ``call`` is the
+    call whose argument it is, ``position`` where it may stand without its name.
     """
 
     name: str
@@ -63,6 +65,8 @@ class Setting(Struct, frozen=True):
     place: Place
     given: bool = True
     written: str = ""
+    call: Call | None = None
+    position: int | None = None
 
 
 class Use(Struct):
@@ -76,8 +80,8 @@ class Use(Struct):
     ``flushes``: True where it saves on SIGTERM.
     ``until``: the steps of the whole run. ``resume``: what the run is told to resume from (None: nothing).
     ``full``: False where a checkpoint lacks the optimizer. ``python`` is the text that uses it.
-    ``call`` is the call that holds the settings, ``invocation`` the command line that does. ``resume_fix`` replaces the
-    framework's where this use asks in another way.
+    ``call`` is the call that holds the settings, ``invocation`` the command line that does. ``resume_fix`` and
+    ``keep_fix`` replace the framework's where this use asks in another way.
     """
 
     framework: Framework
@@ -94,6 +98,7 @@ class Use(Struct):
     until: Setting | None = None
     full: Setting | None = None
     resume_fix: str = ""
+    keep_fix: str = ""
     overwrite: Setting | None = None
     loads: Setting | None = None
     fixed: Setting | None = None
@@ -108,9 +113,9 @@ def call_setting(
     if node is None:
         spread = _spread(python, call) if call.open_ended else {}
         if spread and name in spread:
-            return Setting(name, spread[name], python.at(call))
-        return Setting(name, UNKNOWN if spread is None else default, python.at(call), given=False)
-    return Setting(name, python.value(node, call.around), python.at(node), True, python.text(node))
+            return Setting(name, spread[name], python.at(call), call=call)
+        return Setting(name, UNKNOWN if spread is None else default, python.at(call), given=False, call=call)
+    return Setting(name, python.value(node, call.around), python.at(node), True, python.text(node), call, position)
 
 
 def is_open(python: Python, call: Call) -> bool:
@@ -222,9 +227,24 @@ def plain(value: Value) -> Value:
     return value
 
 
+def mended(script: Script, setting: Setting, fix: str, use: Use | None = None) -> str:
+    """The line that a setting stands in, or would, as it has to be; ``fix`` is the setting alone."""
+    invocation = use.invocation if use is not None else None
+    return in_line(script, setting.place, fix, setting.call, invocation, setting.position, setting.given)
+
+
+def told(script: Script, resume: Setting, fix: str) -> str:
+    """``fit(..., ckpt_path="last")`` as the user's own call has it."""
+    setting = fix.partition("(..., ")[2].removesuffix(")")
+    if not setting or resume.call is None:
+        return fix
+    line = mended(script, resume, setting)
+    return fix if line == setting else line
+
+
 def turned(setting: Setting, value: Value) -> Setting:
     """The same setting with another value: ``save_only_model=True`` as "full: False"."""
-    return Setting(setting.name, value, setting.place, setting.given, setting.written)
+    return Setting(setting.name, value, setting.place, setting.given, setting.written, setting.call, setting.position)
 
 
 def negated(setting: Setting) -> Setting:

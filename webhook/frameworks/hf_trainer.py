@@ -16,8 +16,9 @@ import ast
 from collections.abc import Iterator
 from typing import Final
 
-from webhook.frameworks.framework import Framework, Setting, Use, call_setting, flag_setting, is_open
+from webhook.frameworks.framework import Framework, Setting, Use, call_setting, flag_setting, is_open, turned
 from webhook.script import UNKNOWN, Call, Invocation, Python, Script, Value
+from webhook.script.corrected import in_line
 from webhook.script.values import is_true
 
 _LIBRARIES: Final = ("transformers", "trl", "sentence_transformers")
@@ -58,6 +59,20 @@ def train_calls(python: Python) -> list[Call]:
         elif "trainer" in call.name.lower() and (not made_by or made_by.endswith("Trainer")):
             named.append(call)
     return known or named
+
+
+def resumed(script: Script, python: Python, train: Call, where: str, at: ast.AST | Call | None = None) -> str:
+    """The line of a ``train()`` that resumes from the newest checkpoint in ``where``, as far as there is one.
+
+    ``at`` is the node in its line that is pointed at, where that is not the call.
+    """
+    setting = f"resume_from_checkpoint=get_last_checkpoint({where})"
+    line = in_line(script, python.at(at or train), setting, train, position=0)
+    if line == setting and not train.name.startswith("()"):
+        line = f"{train.name}({setting})"
+    if "get_last_checkpoint" in python.source.imports:
+        return line
+    return f"from transformers.trainer_utils import get_last_checkpoint\n{line}"
 
 
 def arguments_calls(python: Python) -> Iterator[Call]:
@@ -102,10 +117,10 @@ def _receiver(python: Python, call: Call) -> str:
 
 def _from_call(python: Python, call: Call, resume: Setting | None) -> Use:
     strategy = call_setting(python, call, "save_strategy", "steps")
-    saves = Setting(strategy.name, _saves(strategy.value), strategy.place, strategy.given, strategy.written)
+    saves = turned(strategy, _saves(strategy.value))
     every = call_setting(python, call, "save_steps", 500)
     if strategy.value != "steps":
-        every = Setting(every.name, UNKNOWN, every.place, every.given, every.written)
+        every = turned(every, UNKNOWN)
     only_model = call_setting(python, call, "save_only_model", False)
     return Use(
         FRAMEWORK,
@@ -119,7 +134,7 @@ def _from_call(python: Python, call: Call, resume: Setting | None) -> Use:
         every=every,
         saves=saves,
         until=call_setting(python, call, "max_steps", -1),
-        full=Setting("save_only_model", _not(only_model.value), only_model.place, only_model.given, only_model.written),
+        full=turned(only_model, _not(only_model.value)),
     )
 
 
@@ -140,12 +155,10 @@ def _from_flags(invocation: Invocation, python: Python | None, resume: Setting |
         directory=flag_setting(invocation, "output_dir"),
         resume=resume,
         keep=flag_setting(invocation, "save_total_limit", default=UNKNOWN if partial else None),
-        every=every if strategy.value == "steps" else Setting(every.name, UNKNOWN, every.place, every.given),
-        saves=Setting(strategy.name, _saves(strategy.value), strategy.place, strategy.given, strategy.written),
+        every=every if strategy.value == "steps" else turned(every, UNKNOWN),
+        saves=turned(strategy, _saves(strategy.value)),
         until=flag_setting(invocation, "max_steps", default=UNKNOWN if partial else -1),
-        full=Setting(
-            "--save_only_model", _not(only_model.value), only_model.place, only_model.given, only_model.written
-        ),
+        full=turned(only_model, _not(only_model.value)),
     )
 
 

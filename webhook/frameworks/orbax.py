@@ -61,6 +61,7 @@ def _use(script: Script, python: Python, manager: Call, alone: bool) -> Use:
         keep=keep,
         # An interval of one is what a loop that calls save() now and then uses: it says nothing.
         every=every if every.given else turned(every, UNKNOWN),
+        keep_fix="max_to_keep=3" if keep.call is not None else "",
     )
 
 

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from webhook.frameworks import find_uses
+from webhook.frameworks import find_uses, mended
 from webhook.model.finding import Finding, Severity
 from webhook.model.rule import Rule
 from webhook.model.script import Place, Remark
@@ -45,7 +45,11 @@ def look(script: Script) -> Iterator[Remark]:
         if _is_elsewhere(script, setting.value):
             quoted = setting.name if setting.name.startswith("-") else f"{setting.name}="
             variable = "$CKPT_DIR" if setting.name.startswith("-") else 'os.environ["CKPT_DIR"]'
-            yield _remark(script, setting.place, setting.value, f"{quoted} {variable}".replace("= ", "="))
+            fix = f"{quoted} {variable}".replace("= ", "=")
+            if use.resume is not None and use.resume.name.startswith("-") and use.resume.value == setting.value:
+                fix += f" {use.resume.name} {variable}"
+            fix = mended(script, setting, fix, use)
+            yield _remark(script, setting.place, setting.value, fix)
             return
     for save in saves(script):
         if save.numbered and in_loop(save.python, save.call) and _is_elsewhere(script, save.value):

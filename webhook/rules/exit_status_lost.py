@@ -27,6 +27,7 @@ from webhook.model.rule import Rule
 from webhook.model.script import Remark
 from webhook.model.subject import Subject
 from webhook.script import Script, program_findings
+from webhook.script.corrected import whole_line
 from webhook.script.flow import foremost, is_surely_training, trainings
 from webhook.script.shell import Command, Shell
 from webhook.script.values import said, shown
@@ -107,7 +108,8 @@ def _judge(shell: Shell, command: Command, name: str) -> Remark | None:
         if shell.dialect not in ("bash", "zsh", "ksh"):
             fix = f"bash -o pipefail -c '...'    # {shell.dialect} may not know pipefail"
         else:
-            fix = "set -o pipefail\n" + shown(shell.line(command.place) or command.source)
+            line = shell.line(command.place) or command.source
+            fix = "set -o pipefail\n" + whole_line(line, shown(line))
         end = next(
             (one for one in reversed(shell.commands) if one.statement == command.statement and one.words), command
         )

@@ -21,13 +21,14 @@ import ast
 from collections.abc import Iterator
 from typing import Final
 
-from webhook.frameworks import find_uses
-from webhook.frameworks.hf_trainer import resume_nodes
+from webhook.frameworks import find_uses, told
+from webhook.frameworks.hf_trainer import resume_nodes, resumed
 from webhook.model.finding import Finding, Severity
 from webhook.model.rule import Rule
 from webhook.model.script import Place, Remark
 from webhook.model.subject import Subject
-from webhook.script import UNKNOWN, Call, Python, Script, Value, program_findings
+from webhook.script import UNKNOWN, Python, Script, Value, program_findings
+from webhook.script.corrected import newest_of, with_import, with_node
 from webhook.script.loads import loads
 from webhook.script.names import numbered_saves
 from webhook.script.python import Around
@@ -41,14 +42,10 @@ def look(script: Script) -> Iterator[Remark]:
     for python in script.pythons:
         for call, node in resume_nodes(python):
             if _is_one(value := _only(python, node, call.around)):
-                yield _remark(
-                    python.at(node),
-                    value,
-                    f'{_start(call)}(resume_from_checkpoint=get_last_checkpoint("{_parent(value)}"))',
-                )
+                yield _remark(python.at(node), value, resumed(script, python, call, f'"{_parent(value)}"', node))
     for use in find_uses(script):
         if use.framework.id != "hf-trainer" and use.resume is not None and _is_one(use.resume.value):
-            yield _remark(use.resume.place, use.resume.value, use.framework.resume_fix)
+            yield _remark(use.resume.place, use.resume.value, told(script, use.resume, use.framework.resume_fix))
     known = {use.resume.place for use in find_uses(script) if use.resume is not None}
     for invocation in script.invocations:
         for name, flag in invocation.flags.items():
@@ -66,8 +63,11 @@ def _loaded(script: Script) -> Iterator[Remark]:
         return
     load = found[0]
     value = _only(load.python, load.path, load.call.around) if load.path is not None else UNKNOWN
-    if _is_one(value) and any(_parent(head(save.value)) == _parent(value) for save in saves):
-        yield _remark(load.python.at(load.call), value, f"max(<the checkpoints in {_parent(value)}>, key=<step>)")
+    name = next((one.name for one in saves if _parent(head(one.value)) == _parent(value)), "")
+    if _is_one(value) and name:
+        newest = newest_of(load.python, _parent(value), name)
+        fix = with_node(load.python, load.path, newest) if load.path is not None else newest
+        yield _remark(load.python.at(load.call), value, with_import(load.python, fix))
 
 
 def _only(python: Python, node: ast.expr, around: Around | None) -> Value:
@@ -96,10 +96,6 @@ def _is_one(value: Value) -> bool:
 def _is_name_of_one(value: Value) -> bool:
     """``checkpoint-100``, which the program looks for in its own directory."""
     return isinstance(value, str) and value.startswith("checkpoint") and _is_one(f"./{value}")
-
-
-def _start(call: Call) -> str:
-    return call.name if not call.name.startswith("()") else "trainer.train"
 
 
 def _parent(value: Value) -> str:

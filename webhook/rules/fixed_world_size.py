@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from webhook.frameworks import find_calls, find_uses
+from webhook.frameworks import find_calls, find_uses, mended
 from webhook.model.finding import Finding, Severity
 from webhook.model.rule import Rule
 from webhook.model.script import Remark
@@ -39,7 +39,7 @@ def look(script: Script) -> Iterator[Remark]:
             yield Remark(
                 use.fixed.place,
                 f'"{said(name)}" saves parts that load at the same tensor- and pipeline-parallel sizes only',
-                "--ckpt-format torch_dist",
+                mended(script, use.fixed, "--ckpt-format torch_dist", use),
                 subject=use.fixed.name,
             )
     yield from _zero(script)

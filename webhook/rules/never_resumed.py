@@ -23,17 +23,18 @@ import ast
 from collections.abc import Iterator
 from typing import Final
 
-from webhook.frameworks import Use, find_calls, find_uses
-from webhook.frameworks.hf_trainer import arguments_calls, train_calls
+from webhook.frameworks import Use, find_calls, find_uses, mended, told
+from webhook.frameworks.hf_trainer import arguments_calls, resumed, train_calls
 from webhook.model.finding import Finding, Severity
 from webhook.model.rule import Rule
 from webhook.model.script import Remark
 from webhook.model.subject import Subject
 from webhook.script import Call, Python, Script, Value, program_findings
+from webhook.script.corrected import newest_of, with_import
 from webhook.script.flow import in_loop, loop_learns
 from webhook.script.loads import may_load
-from webhook.script.names import saves
-from webhook.script.values import head, said, shown
+from webhook.script.names import Save, saves
+from webhook.script.values import head, pieces, said, shown
 
 ID = "never-resumed"
 _ARGUMENT: Final = "resume_from_checkpoint"
@@ -44,7 +45,7 @@ def look(script: Script) -> Iterator[Remark]:
         if use.framework.id == "hf-trainer" and use.python is not None:
             yield from _hugging_face(script, use, use.python)
         elif use.framework.loads_directory:
-            yield from _from_elsewhere(use)
+            yield from _from_elsewhere(script, use)
         elif use.python is not None:
             yield from _not_told(script, use, use.python)
     if not find_uses(script):
@@ -73,8 +74,7 @@ def _hugging_face(script: Script, use: Use, python: Python) -> Iterator[Remark]:
     yield Remark(
         python.at(train),
         f'"{name}()" never resumes from what is saved into "{_said(use.directory.value)}"',
-        "from transformers.trainer_utils import get_last_checkpoint\n"
-        f"{name}(resume_from_checkpoint=get_last_checkpoint({where}))",
+        resumed(script, python, train, where),
         subject=name,
     )
 
@@ -119,12 +119,12 @@ def _not_told(script: Script, use: Use, python: Python) -> Iterator[Remark]:
         resume.place,
         f'"{resume.name}" is {"None" if resume.given else "absent"}, so what is saved into '
         f'"{_said(directory.value)}" is never read',
-        use.resume_fix or use.framework.resume_fix,
+        told(script, resume, use.resume_fix or use.framework.resume_fix),
         subject=resume.name,
     )
 
 
-def _from_elsewhere(use: Use) -> Iterator[Remark]:
+def _from_elsewhere(script: Script, use: Use) -> Iterator[Remark]:
     """Megatron's ``--load A --save B``."""
     if use.resume is None or use.directory is None or not use.resume.given or not use.directory.given:
         return
@@ -136,7 +136,7 @@ def _from_elsewhere(use: Use) -> Iterator[Remark]:
     yield Remark(
         use.resume.place,
         f'"{use.resume.name} {shown(loaded)}" reads elsewhere than "{use.directory.name} {shown(saved)}" writes',
-        f"{use.resume.name} {saved}",
+        mended(script, use.resume, f"{use.resume.name} {saved}", use),
         subject=use.resume.name,
     )
 
@@ -153,21 +153,48 @@ def _plain(script: Script) -> Iterator[Remark]:
         yield Remark(
             save.python.at(save.call),
             f'the program saves "{said(path)}" and never loads it',
-            _fix(script, save.call),
+            _fix(script, save),
             subject=path,
         )
         return
 
 
-def _fix(script: Script, call: Call) -> str:
-    by_hand = next((use for use in find_calls(script) if use.call is call and use.framework.id != "pytorch"), None)
+def _fix(script: Script, save: Save) -> str:
+    by_hand = next((use for use in find_calls(script) if use.call is save.call and use.framework.id != "pytorch"), None)
     if by_hand is not None:
         return by_hand.resume_fix or by_hand.framework.resume_fix
+    directory, _, name = "".join(one if isinstance(one, str) else "*" for one in pieces(save.value)).rpartition("/")
+    read = list(_read_back(save))
+    if read and directory.startswith("/") and "*" not in directory:
+        return with_import(
+            save.python,
+            f"newest = {newest_of(save.python, directory, name, ', default=None')}    # before the loop\n"
+            'if newest:\n    state = torch.load(newest, map_location="cpu")\n'
+            + "\n".join(f"    {one}" for one in read),
+        )
     return (
         "if os.path.exists(<newest>):\n"
         '    state = torch.load(<newest>, map_location="cpu")\n'
         '    model.load_state_dict(state["model"]); optimizer.load_state_dict(state["optimizer"])'
     )
+
+
+def _read_back(save: Save) -> Iterator[str]:
+    """``model.load_state_dict(state["model"])`` for each part that ``torch.save`` is given, in the user's own names."""
+    node = save.call.argument("obj", 0) if save.function == "torch.save" else None
+    for origin, _ in save.python.origins(node, save.call.around) if node is not None else ():
+        pairs: list[tuple[object, ast.expr]] = []
+        if isinstance(origin, ast.Dict):
+            pairs = [
+                (key.value, one)
+                for key, one in zip(origin.keys, origin.values, strict=True)
+                if isinstance(key, ast.Constant)
+            ]
+        elif isinstance(origin, ast.Call) and save.python.source.dotted(origin.func)[0] == "dict":
+            pairs = [(keyword.arg, keyword.value) for keyword in origin.keywords]
+        for key, part in pairs:
+            if isinstance(part, ast.Call) and isinstance(part.func, ast.Attribute) and part.func.attr == "state_dict":
+                yield f'{save.python.text(part.func.value)}.load_state_dict(state["{key}"])'
 
 
 def _said(value: Value) -> str:

@@ -22,7 +22,7 @@ import ast
 from collections.abc import Iterator
 from typing import Final
 
-from webhook.frameworks import Setting, Use, find_uses
+from webhook.frameworks import Setting, Use, find_uses, mended
 from webhook.frameworks.hf_trainer import train_calls
 from webhook.model.finding import Finding, Severity
 from webhook.model.rule import Rule
@@ -60,7 +60,7 @@ def _of_use(script: Script, use: Use) -> Iterator[Remark]:
             yield Remark(
                 use.saves.place,
                 f'"{use.saves.name}" is {said(written)}, so nothing is saved before the end',
-                _fix(use.saves.name, use.framework.every_fix),
+                mended(script, use.saves, _fix(script, use, use.saves.name), use),
                 subject=use.saves.name,
             )
         return
@@ -70,12 +70,12 @@ def _of_use(script: Script, use: Use) -> Iterator[Remark]:
     if use.until is None or use.saves is None or use.saves.value is not True:
         return
     what = f'"{use.every.name}" is {every:g}' + ("" if use.every.given else " by default")
+    mark = " " if use.every.name.startswith("-") else "="
+    fix = f"{use.every.name}{mark}{max(1, int(until) // 10)}"
     yield Remark(
         use.every.place,
         f'{what} and "{use.until.name}" {until:g}, so nothing is saved before the end',
-        f"{use.every.name}={max(1, int(until) // 10)}"
-        if not use.every.name.startswith("-")
-        else use.framework.every_fix,
+        mended(script, use.every, fix, use),
         subject=use.every.name,
     )
 
@@ -94,8 +94,15 @@ def _saves_itself(python: Python) -> bool:
     return any(_in_hook(python, call) for call in python.source.calls if _is_save(call))
 
 
-def _fix(name: str, fix: str) -> str:
-    """``a="b", c=1`` as flags, where the user gives flags."""
+def _fix(script: Script, use: Use, name: str) -> str:
+    """What has it save; ``a="b", c=1`` as flags, where the user gives flags."""
+    if name == "enable_checkpointing":
+        return f"{name}=True"
+    if name == "--save":
+        return f"{name} {script.launch.directories[0] if script.launch.directories else '$CKPT_DIR'}"
+    fix = use.framework.keep_fix if name == "save_top_k" else use.framework.every_fix
+    if use.keep is not None and use.keep.value is None and use.framework.keep_fix.startswith("save_total_limit"):
+        fix += f", {use.framework.keep_fix}"
     if not name.startswith("--") or fix.startswith("-"):
         return fix
     return " ".join(f"--{one.replace('=', ' ')}" for one in fix.replace('"', "").split(", "))

@@ -25,7 +25,7 @@ import ast
 from collections.abc import Iterator
 from typing import Final
 
-from webhook.frameworks import find_calls, find_uses
+from webhook.frameworks import find_calls, find_uses, mended
 from webhook.frameworks.hf_trainer import train_calls
 from webhook.model.finding import Finding, Severity
 from webhook.model.rule import Rule
@@ -53,7 +53,7 @@ def look(script: Script) -> Iterator[Remark]:
             yield Remark(
                 use.loads.place,
                 f'"{name}" leaves the saved optimizer unread, and it reads where it saves',
-                f"without {name}" if use.call is None else f"{use.loads.name}=True",
+                mended(script, use.loads, f"without {name}" if use.call is None else f"{use.loads.name}=True", use),
                 subject=use.loads.name,
             )
     for python in script.pythons:

@@ -23,12 +23,13 @@ import ast
 from collections.abc import Iterator
 from typing import Final
 
-from webhook.frameworks import find_uses
+from webhook.frameworks import find_uses, mended
 from webhook.model.finding import Finding, Severity
 from webhook.model.rule import Rule
 from webhook.model.script import Remark
 from webhook.model.subject import Subject
 from webhook.script import Call, Invocation, Python, Script, Value, program_findings
+from webhook.script.corrected import in_line
 from webhook.script.flow import in_loop, is_training
 from webhook.script.program import lies_in
 from webhook.script.shell import Command, Shell
@@ -87,21 +88,22 @@ def look(script: Script) -> Iterator[Remark]:
     for use in find_uses(script):
         if use.overwrite is not None and use.overwrite.value is True:
             name = use.overwrite.written or use.overwrite.name
+            fix = use.framework.resume_fix if not name.startswith("--") else f"without {use.overwrite.name}"
             yield Remark(
                 use.overwrite.place,
                 f'"{said(name)}" makes every start begin at step 0, checkpoints or not',
-                use.framework.resume_fix if not name.startswith("--") else f"without {name}",
+                mended(script, use.overwrite, fix, use),
                 subject=use.overwrite.name,
             )
     for invocation in script.invocations:
-        yield from _skipped(invocation)
+        yield from _skipped(script, invocation)
     for shell in script.shells:
         yield from _removed(script, shell)
     for python in script.pythons:
         yield from _rmtree(script, python)
 
 
-def _skipped(invocation: Invocation) -> Iterator[Remark]:
+def _skipped(script: Script, invocation: Invocation) -> Iterator[Remark]:
     """``--overwrite_output_dir`` for a program that looks for no checkpoint when it is set."""
     flag = invocation.flag("overwrite_output_dir")
     if flag is None or is_true(flag.value) is not True or "resume_from_checkpoint" in invocation.flags:
@@ -114,7 +116,7 @@ def _skipped(invocation: Invocation) -> Iterator[Remark]:
     yield Remark(
         flag.place,
         f'"{flag.name}" keeps "{invocation.name}" from looking for its last checkpoint',
-        f"without {flag.name}",
+        in_line(script, flag.place, f"without {flag.name}"),
         subject=flag.name,
     )
 

@@ -21,7 +21,7 @@ import ast
 from collections.abc import Iterator
 
 from webhook.frameworks import Setting, Use, find_uses
-from webhook.frameworks.hf_trainer import resume_nodes
+from webhook.frameworks.hf_trainer import resume_nodes, resumed
 from webhook.model.finding import Finding, Severity
 from webhook.model.rule import Rule
 from webhook.model.script import Remark
@@ -38,7 +38,7 @@ def look(script: Script) -> Iterator[Remark]:
                 yield Remark(
                     python.at(node),
                     f'"{_line(call)}" fails where there is no checkpoint, as on the first start',
-                    _fix(script, python, call),
+                    _fix(script, python, call, node),
                     subject=_line(call),
                 )
     for use in find_uses(script):
@@ -77,15 +77,13 @@ def _line(call: Call) -> str:
     return f"{call.attr}(resume_from_checkpoint=True)"
 
 
-def _fix(script: Script, python: Python, call: Call) -> str:
+def _fix(script: Script, python: Python, call: Call, node: ast.expr) -> str:
     where = "<output_dir>"
     for use in find_uses(script):
         if use.python is python and use.directory is not None and use.directory.given:
             where = use.directory.written or where
-    name = call.name if not call.name.startswith("()") else "trainer.train"
     return (
-        "from transformers.trainer_utils import get_last_checkpoint\n"
-        f"{name}(resume_from_checkpoint=get_last_checkpoint({where}))\n"
+        f"{resumed(script, python, call, where, node)}\n"
         "# get_last_checkpoint wants the directory to exist: os.makedirs(..., exist_ok=True) before"
     )
 

@@ -26,12 +26,13 @@ import ast
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from webhook.frameworks import find_uses
+from webhook.frameworks import Setting, Use, find_uses, mended
 from webhook.model.finding import Finding, Severity
 from webhook.model.rule import Rule
 from webhook.model.script import Place, Remark
 from webhook.model.subject import Subject
 from webhook.script import Python, Script, program_findings
+from webhook.script.corrected import with_node
 from webhook.script.intervals import interval_of, with_interval
 from webhook.script.names import saves
 from webhook.script.values import as_number, said
@@ -77,7 +78,7 @@ def _intervals(script: Script) -> Iterator[tuple[Place, str, float, Callable[[in
         if every is None or steps is None or steps < 1 or (use.saves is not None and use.saves.value is not True):
             continue
         mark = " " if every.name.startswith("--") else ": " if every.written.startswith(f"{every.name}:") else "="
-        yield every.place, f"{every.name}{mark}{steps:g}", steps, _writer(every.name + mark)
+        yield every.place, f"{every.name}{mark}{steps:g}", steps, _writer(script, use, every, every.name + mark)
     for save in saves(script):
         found = interval_of(save.python, save.call)
         if found is not None:
@@ -85,12 +86,16 @@ def _intervals(script: Script) -> Iterator[tuple[Place, str, float, Callable[[in
             yield save.python.at(test), said(save.python.text(test)), steps, _in_loop(save.python, test)
 
 
-def _writer(before: str) -> Callable[[int], str]:
-    return lambda steps: f"{before}{steps}"
+def _writer(script: Script, use: Use, every: Setting, before: str) -> Callable[[int], str]:
+    return lambda steps: mended(script, every, f"{before}{steps}", use)
 
 
 def _in_loop(python: Python, test: ast.Compare) -> Callable[[int], str]:
-    return lambda steps: with_interval(python, test, steps)
+    def written(steps: int) -> str:
+        fix = with_interval(python, test, steps)
+        return with_node(python, test, fix) if fix.endswith("== 0") else fix
+
+    return written
 
 
 def check(subject: Subject) -> Iterator[Finding]:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from webhook.frameworks import Use, find_calls, find_uses
+from webhook.frameworks import Use, find_calls, find_uses, mended
 from webhook.model.finding import Finding, Severity
 from webhook.model.rule import Rule
 from webhook.model.script import Remark
@@ -37,9 +37,10 @@ def look(script: Script) -> Iterator[Remark]:
         if _keeps_best(use):
             continue
         given = f'"{keep.name}" is 1' if keep.given else f'"{keep.name}" is absent, which means 1'
-        fix = use.framework.keep_fix
+        fix = use.keep_fix or use.framework.keep_fix
         if keep.name.startswith("--") and not fix.startswith("-"):
             fix = f"--{fix.replace('=', ' ')}"
+        fix = mended(script, keep, fix, use)
         yield Remark(keep.place, f"{given}: one checkpoint is kept", fix, subject=keep.name)
 
 

@@ -22,12 +22,13 @@ import ast
 from collections.abc import Iterator
 from typing import Final
 
-from webhook.frameworks import find_uses
+from webhook.frameworks import find_uses, mended
 from webhook.model.finding import Finding, Severity
 from webhook.model.rule import Rule
 from webhook.model.script import Place, Remark
 from webhook.model.subject import Subject
 from webhook.script import Call, Python, Script, Text, Unknown, Value, program_findings
+from webhook.script.corrected import in_line
 from webhook.script.flow import in_loop
 from webhook.script.listing import listing
 from webhook.script.names import saves
@@ -73,7 +74,8 @@ def _of_uses(script: Script) -> Iterator[Remark]:
             continue
         source = _fresh(script, setting.value) or _counted(use.python, setting.value)
         if source and (use.python is None or not _chosen_above(use.python, setting.value)):
-            yield _remark(script, setting.place, setting.name, source, setting.value, setting.name)
+            fix = mended(script, setting, _same(script, setting.name, setting.value), use)
+            yield _remark(setting.place, setting.name, source, fix, setting.name)
 
 
 def _of_flags(script: Script) -> Iterator[Remark]:
@@ -86,7 +88,8 @@ def _of_flags(script: Script) -> Iterator[Remark]:
                 continue
             source = _fresh(script, flag.value)
             if source and not _looked_up(script, flag.value):
-                yield _remark(script, flag.place, flag.name, source, flag.value, flag.name)
+                fix = in_line(script, flag.place, _same(script, flag.name, flag.value))
+                yield _remark(flag.place, flag.name, source, fix, flag.name)
 
 
 def _of_variables(script: Script) -> Iterator[Remark]:
@@ -99,7 +102,8 @@ def _of_variables(script: Script) -> Iterator[Remark]:
             if source and any(word in name for word in _VARIABLES) and not _looked_up(script, value):
                 if script.launch.directories and not script.on_volume(value) and head(value):
                     continue
-                yield _remark(script, command.place, name, source, value, name)
+                fix = in_line(script, command.place, _same(script, name, value))
+                yield _remark(command.place, name, source, fix, name)
 
 
 def _of_saves(script: Script) -> Iterator[Remark]:
@@ -114,7 +118,7 @@ def _of_saves(script: Script) -> Iterator[Remark]:
         if script.on_volume(save.value) and source not in told:
             told.add(source)
             path = save.python.text(save.path)
-            yield _remark(script, save.python.at(save.call), path, source, directory, path)
+            yield _remark(save.python.at(save.call), path, source, _same(script, "", directory), path)
 
 
 def _of_swift(script: Script) -> Iterator[Remark]:
@@ -230,14 +234,25 @@ def _looked_up(script: Script, value: Value) -> bool:
     return any(_chosen_above(python, value) for python in script.pythons)
 
 
-def _remark(script: Script, place: Place, name: str, source: str, value: Value, subject: str) -> Remark:
-    known = head(value).partition("${now")[0] or "/mnt/ckpt/"
+def _same(script: Script, name: str, value: Value) -> str:
+    """The setting with what is known of the directory before the piece that differs."""
+    known = head(value).partition("${now")[0].rstrip("/-_.") or "/mnt/ckpt"
+    if known in script.launch.mounts or known == "/mnt/ckpt":
+        known += "/run"
+    if name.startswith("--"):
+        known = f"{name} {known}"
+    elif name.isupper() or "." in name:
+        known = f"{name}={known}"
+    elif name:
+        known = f'{name}="{known}"'
+    return f"{known}    # the same at every start"
+
+
+def _remark(place: Place, name: str, source: str, fix: str, subject: str) -> Remark:
     return Remark(
         place,
         f'"{said(name)[:38]}" holds "{said(source)[:34]}", so every start saves into a new directory',
-        f"{known}<the run's name>    # the same at every start"
-        if not name.isupper()
-        else f'{name}="{known}<the run\'s name>"',
+        fix,
         subject=subject,
     )
 

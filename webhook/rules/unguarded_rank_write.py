@@ -26,6 +26,7 @@ from webhook.model.rule import Rule
 from webhook.model.script import Remark
 from webhook.model.subject import Subject
 from webhook.script import Python, Script, program_findings
+from webhook.script.corrected import whole_line
 from webhook.script.flow import in_loop
 from webhook.script.names import Save, saves
 from webhook.script.ranks import guard_of, processes_of
@@ -59,7 +60,7 @@ def look(script: Script) -> Iterator[Remark]:
 
 def _remark(script: Script, save: Save, local: bool) -> Remark:
     python = save.python
-    path = said(python.text(save.path))[:48]
+    path, node = said(python.text(save.path))[:48], save.call.node
     problem = (
         f'a local rank is 0 in each of {script.launch.pods} pods, which all write "{path}"'
         if local
@@ -68,7 +69,7 @@ def _remark(script: Script, save: Save, local: bool) -> Remark:
     return Remark(
         python.at(save.call),
         problem,
-        f"if {_rank(python)} == 0:\n    {python.text(save.call.node)}",
+        f"if {_rank(python)} == 0:\n    {whole_line(python.source.source(node), python.text(node))}",
         subject=save.name,
     )
 

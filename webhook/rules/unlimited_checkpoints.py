@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from webhook.frameworks import Setting, Use, find_calls, find_uses
+from webhook.frameworks import Setting, Use, find_calls, find_uses, mended
 from webhook.frameworks.copies import cleans_up
 from webhook.model.finding import Finding, Severity
 from webhook.model.rule import Rule
@@ -51,7 +51,7 @@ def look(script: Script) -> Iterator[Remark]:
         yield Remark(
             keep.place,
             f'"{keep.name}" is {given}, so {use.framework.title} keeps every checkpoint',
-            _fix(use, keep),
+            _fix(script, use, keep),
             subject=keep.name,
         )
     for use in find_calls(script):
@@ -71,11 +71,16 @@ def look(script: Script) -> Iterator[Remark]:
         )
 
 
-def _fix(use: Use, keep: Setting) -> str:
-    fix = use.framework.keep_fix
+def _fix(script: Script, use: Use, keep: Setting) -> str:
+    fix = use.keep_fix or use.framework.keep_fix
     if keep.name.startswith("--") and not fix.startswith("-"):
         fix = f"--{fix.replace('=', ' ')}"
-    return f"{fix}    # beside the other arguments of line {keep.place.line}" if keep.place.line else fix
+    line = mended(script, keep, fix, use)
+    return (
+        line
+        if line != fix or not keep.place.line
+        else f"{fix}    # beside the other arguments of line {keep.place.line}"
+    )
 
 
 def _hardly_saves(use: Use) -> bool:

@@ -24,12 +24,13 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from webhook.frameworks.hf_trainer import arguments_calls, is_trainer, train_calls
+from webhook.frameworks.hf_trainer import arguments_calls, is_trainer, resumed, train_calls
 from webhook.model.finding import Finding, Severity
 from webhook.model.rule import Rule
 from webhook.model.script import Place, Remark
 from webhook.model.subject import Subject
 from webhook.script import Call, Invocation, Python, Script, Value, program_findings
+from webhook.script.corrected import in_line
 from webhook.script.values import is_true, said
 
 ID = "unused-resume-argument"
@@ -39,11 +40,11 @@ _NAME = "resume_from_checkpoint"
 def look(script: Script) -> Iterator[Remark]:
     for python in script.pythons:
         if _NAME in python.source.code and not _is_read(python):
-            yield from _in_text(python)
-            yield from _set(python)
+            yield from _in_text(script, python)
+            yield from _set(script, python)
     for invocation in script.invocations:
         if invocation.python is not None:
-            yield from _on_line(invocation, invocation.python)
+            yield from _on_line(script, invocation, invocation.python)
 
 
 def _is_read(python: Python) -> bool:
@@ -63,7 +64,7 @@ def _given(python: Python) -> Iterator[tuple[Call | None, ast.Attribute, ast.exp
                 yield found[0] if len(found) == 1 else None, target, statement.value
 
 
-def _set(python: Python) -> Iterator[Remark]:
+def _set(script: Script, python: Python) -> Iterator[Remark]:
     trains = train_calls(python)
     if not trains or any(call.open_ended or _is_told(python, call) for call in trains):
         return
@@ -71,10 +72,12 @@ def _set(python: Python) -> Iterator[Remark]:
         if call is not None and not _is_nothing(python.value(node, call.around)):
             out = call.argument("output_dir", 0)
             where = python.text(out) if out is not None else "<output_dir>"
-            yield _remark(python.at(target), f"{python.text(target)} = {python.text(node)}", python, trains[0], where)
+            yield _remark(
+                script, python.at(target), f"{python.text(target)} = {python.text(node)}", python, trains[0], where
+            )
 
 
-def _on_line(invocation: Invocation, python: Python) -> Iterator[Remark]:
+def _on_line(script: Script, invocation: Invocation, python: Python) -> Iterator[Remark]:
     """``--resume_from_checkpoint`` of a text that fills TrainingArguments by it and tells train() nothing."""
     flag = invocation.flags.get(_NAME)
     if flag is None or _is_nothing(flag.value) or _NAME in python.source.code:
@@ -87,7 +90,7 @@ def _on_line(invocation: Invocation, python: Python) -> Iterator[Remark]:
         return
     told = next((call.argument("args", 1) for call in python.source.calls if is_trainer(python, call.name)), None)
     named = python.text(told) if isinstance(told, ast.Name) else "training_args"
-    yield _remark(flag.place, flag.name, python, trains[0], f"{named}.output_dir")
+    yield _remark(script, flag.place, flag.name, python, trains[0], f"{named}.output_dir")
 
 
 def _parsing(python: Python) -> Iterator[Call]:
@@ -98,17 +101,17 @@ def _is_nothing(value: Value) -> bool:
     return value is None or is_true(value) is False
 
 
-def _remark(place: Place, given: str, python: Python, train: Call, where: str) -> Remark:
-    name = train.name if not train.name.startswith("()") else "trainer.train"
+def _remark(script: Script, place: Place, given: str, python: Python, train: Call, where: str) -> Remark:
+    line = python.at(train).line
     return Remark(
         place,
-        f'"{said(given)}" is read by nobody: train() in line {python.at(train).line} is not told',
-        f"from transformers.trainer_utils import get_last_checkpoint\n{name}({_NAME}=get_last_checkpoint({where}))",
+        f'"{said(given)}" is read by nobody: train() in line {line} is not told',
+        f"{resumed(script, python, train, where)}    # line {line}",
         subject=_NAME,
     )
 
 
-def _in_text(python: Python) -> Iterator[Remark]:
+def _in_text(script: Script, python: Python) -> Iterator[Remark]:
     trains = train_calls(python)
     if not trains or any(call.open_ended or _is_told(python, call) for call in trains):
         return
@@ -122,15 +125,15 @@ def _in_text(python: Python) -> Iterator[Remark]:
         given = python.text(node)
         out = call.argument("output_dir", 0)
         where = python.text(out) if out is not None else "<output_dir>"
-        wanted = given if value is not True else f"get_last_checkpoint({where})"
-        train = trains[0].name if not trains[0].name.startswith("()") else "trainer.train"
-        fix = f"{train}({_NAME}={wanted})"
-        if wanted.startswith("get_last"):
-            fix = f"from transformers.trainer_utils import get_last_checkpoint\n{fix}"
+        train = trains[0]
+        if value is True:
+            fix = resumed(script, python, train, where)
+        else:
+            fix = in_line(script, python.at(train), f"{_NAME}={given}", train)
         yield Remark(
             python.at(node),
-            f'"{_NAME}={said(given)}" is read by nobody: train() in line {python.at(trains[0]).line} is not told',
-            fix,
+            f'"{_NAME}={said(given)}" is read by nobody: train() in line {python.at(train).line} is not told',
+            f"{fix}    # line {python.at(train).line}",
             subject=_NAME,
         )
 

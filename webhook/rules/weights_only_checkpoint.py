@@ -22,13 +22,14 @@ import ast
 from collections.abc import Iterator
 from typing import Final
 
-from webhook.frameworks import find_calls, find_uses
+from webhook.frameworks import find_calls, find_uses, mended
 from webhook.model.finding import Finding, Severity
 from webhook.model.rule import Rule
 from webhook.model.script import Remark
 from webhook.model.subject import Subject
 from webhook.script import Python, Script, program_findings
 from webhook.script.contents import is_weights, keeps_optimizer, optimizer_of
+from webhook.script.corrected import with_node
 from webhook.script.flow import in_loop, loop_learns
 from webhook.script.names import Save, saves
 from webhook.script.values import said
@@ -57,14 +58,14 @@ def look(script: Script) -> Iterator[Remark]:
         if not full.given and use.partial:
             continue
         short = full.name.rpartition(".")[2]
-        stated = said(full.written.rpartition("=")[2]) if full.given else "absent"
+        stated = said(full.written.removeprefix(full.name).lstrip(" =:")) if full.given else "absent"
         done = "read back" if use.framework.id == "deepspeed" else "saved"
         yield Remark(
             full.place,
             f'"{short}" leaves the optimizer\'s state out'
             if short.startswith("--")
             else f'"{short}" is {stated}, so no optimizer state is {done}',
-            _fix(full.name, full.given),
+            mended(script, full, _fix(full.name, full.given), use),
             subject=full.name,
         )
     if not find_uses(script):
@@ -119,6 +120,13 @@ def _whole(python: Python, save: Save) -> str:
     if save.function == "save_pretrained" and "accelerate" in python.source.modules:
         return f"accelerator.save_state({path})"
     model, optimizer = _model_of(python, save), optimizer_of(python)
+    node = save.call.argument("obj", 0)
+    if save.function == "torch.save" and isinstance(node, ast.Dict) and node.keys:
+        both = python.source.source(node).rstrip("}").rstrip(" ,")
+        whole = f'{both}, "optimizer": {optimizer}.state_dict()}}'
+        if save.call.line == node.lineno == node.end_lineno:
+            return with_node(python, node, whole)
+        return f"torch.save({whole}, {path})"
     return f'torch.save({{"model": {model}.state_dict(), "optimizer": {optimizer}.state_dict()}}, {path})'
 
 
