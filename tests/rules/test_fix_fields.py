@@ -12,9 +12,12 @@ import pytest
 import yaml
 
 from tests.rules.cases import case_files, options_of, run_documents
-from webhook.cluster.files import load_text
+from webhook.cluster.files import FileView, load_text
+from webhook.decision import review_object
 from webhook.model.finding import Judged
-from webhook.model.release import infer_release
+from webhook.model.policy import Policy
+from webhook.model.release import Release, infer_release
+from webhook.model.request import Request
 
 CRDS = Path(__file__).parents[3] / "shared" / "crds"
 LEVELS = {"2.0": "v2.0.1", "2.1": "v2.1.0", "2.2": "v2.2.1", "2.3": "v2.3.0"}
@@ -81,3 +84,35 @@ def test_what_is_to_be_pasted_has_a_place(path: Path) -> None:
     spec = next((document.object.get("spec") for document in documents if document.kind == "TrainJob"), None)
     release = (options_of(path).trainer or infer_release(spec)).value
     assert [text for _, finding in found for text in misplaced(finding, release)] == []
+
+
+FAULTS = (
+    "containers: [{livenessProbe: {httpGet: {port: 0}}}]",
+    "containers: [{livenessProbe: {httpGet: {port: 80, scheme: FTP}}}]",
+    "containers: [{lifecycle: {preStop: {exec: {command: []}}}}]",
+    "containers: [{lifecycle: {postStart: {}}}]",
+    "containers: [{securityContext: {seccompProfile: {type: Localhost, localhostProfile: /a}}}]",
+    "containers: [{env: [{name: A, valueFrom: {resourceFieldRef: {resource: limits.cpu, divisor: 7}}}]}]",
+    "affinity: {nodeAffinity: {preferredDuringSchedulingIgnoredDuringExecution: [{weight: 0}]}}",
+    "affinity: {podAffinity: {requiredDuringSchedulingIgnoredDuringExecution: [{labelSelector: {}}]}}",
+    "affinity: {podAffinity: {requiredDuringSchedulingIgnoredDuringExecution: [{topologyKey: a, namespaces: [A]}]}}",
+    "volumes: [{name: a, downwardAPI: {items: [{path: b, fieldRef: {fieldPath: c}}]}}]",
+    "volumes: [{name: a, projected: {sources: [{serviceAccountToken: {path: ../b}}]}}]",
+    "volumes: [{name: a, projected: {sources: [{secret: {name: b, items: [{key: c, path: /d}]}}]}}]",
+    "volumes: [{name: a, hostPath: {path: ../b}}]",
+)
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_deep_in_the_pod_has_its_path(fault: str) -> None:
+    if not CRDS.is_dir():
+        pytest.skip("the CRDs are not at hand")
+    pod = yaml.safe_load(fault)
+    node = {"name": "node", "image": "a", **pod.pop("containers", [{}])[0]}
+    job = {"name": "node", "template": {"spec": {"template": {"spec": {**pod, "containers": [node]}}}}}
+    runtime = {"spec": {"template": {"spec": {"replicatedJobs": [job]}}}}
+    request = Request("CREATE", "TrainingRuntime", "team", "torch", runtime, None)
+    decision = review_object(request, FileView([], Release.V2_3), Policy(), Release.V2_3)
+    found = [finding for finding in decision.findings if finding.rule == "unbuildable-pod"]
+    assert found
+    assert [text for finding in found for text in misplaced(finding, "2.3")] == []

@@ -82,7 +82,7 @@ def _faults_of_profiles(context: Raw) -> Iterator[tuple[str, str]]:
         elif field == "seccompProfile" and path and (path[0] == "/" or steps_back(path)):
             yield (
                 f'{field} has localhostProfile "{path}", which is absolute or holds ".."',
-                "localhostProfile: <a relative path without ..>",
+                f"{field}:\n  localhostProfile: <a relative path without ..>",
             )
     credential = (context.get("windowsOptions") or EMPTY).get("gmsaCredentialSpecName")
     if credential is not None and not is_dns_subdomain(credential):

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from webhook.effective.buildable.syntax import is_header_name, is_port_name
+from webhook.model.paste import below
 from webhook.model.pod import Raw
 
 PROBES: Final = ("livenessProbe", "readinessProbe", "startupProbe")
@@ -24,13 +25,13 @@ def faults_of_handlers(container: Raw, grace: int) -> Iterator[tuple[str, str, s
     for hook in ("postStart", "preStop"):
         if (handler := lifecycle.get(hook)) is not None:
             for problem, fix in _faults_of_action(f"lifecycle.{hook}", handler, _OF_HOOKS):
-                yield "lifecycle", problem, fix
+                yield "lifecycle", problem, below(fix, hook)
             seconds = (handler.get("sleep") or {}).get("seconds") or 0
             if not 0 <= seconds <= grace:
                 yield (
                     "lifecycle",
                     f"sleeps {seconds} s in {hook}, and terminationGracePeriodSeconds is {grace}",
-                    f"sleep:\n  seconds: <at most {grace}>",
+                    below(f"seconds: <at most {grace}>", hook, "sleep"),
                 )
 
 
@@ -55,17 +56,18 @@ def _faults_of_action(field: str, handler: Raw, known: tuple[str, ...]) -> Itera
     action = handler[kind]
     if kind == "exec":
         if not action.get("command"):
-            yield f"has an empty command in {field}.exec", "command: [<command>]"
+            yield f"has an empty command in {field}.exec", below("command: [<command>]", kind)
     elif kind != "sleep":
         port = action.get("port")
         if not _is_port(port):
-            yield f'has port "{"" if port is None else port}" in {field}.{kind}', "port: <1..65535, or a port's name>"
+            fix = below("port: <1..65535, or a port's name>", kind)
+            yield f'has port "{"" if port is None else port}" in {field}.{kind}', fix
         scheme = action.get("scheme") or "HTTP"
         if kind == "httpGet" and scheme not in ("HTTP", "HTTPS"):
-            yield f'has scheme "{scheme}" in {field}.{kind}', "scheme: HTTP"
+            yield f'has scheme "{scheme}" in {field}.{kind}', below("scheme: HTTP", kind)
         for header in (action.get("httpHeaders") or ()) if kind == "httpGet" else ():
             if not is_header_name(header.get("name") or ""):
-                yield f'has header "{header.get("name")}" in {field}.{kind}', "httpHeaders: []"
+                yield f'has header "{header.get("name")}" in {field}.{kind}', below("httpHeaders: []", kind)
 
 
 def _is_port(port: Any) -> bool:

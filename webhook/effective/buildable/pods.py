@@ -16,6 +16,7 @@ from webhook.effective.buildable.syntax import (
     is_label_value,
     is_qualified_name,
 )
+from webhook.model.paste import below
 from webhook.model.pod import EffectiveJob, Raw
 from webhook.model.quantity import BILLION, parse_quantity
 
@@ -341,24 +342,27 @@ def _faults_of_toleration(toleration: Raw) -> Iterator[Fault]:
         yield "tolerations", problem, f"- key: {named}\n  operator: Exists\n  effect: {kept}"
 
 
+_REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
+_PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
+
+
 def _faults_of_affinity(field: str, affinity: Raw, pod: Raw) -> Iterator[Fault]:
     node = affinity.get("nodeAffinity") or {}
-    terms: list[Raw] = []
-    required = node.get("requiredDuringSchedulingIgnoredDuringExecution")
+    at: tuple[str, ...] = ("nodeAffinity", _REQUIRED, "nodeSelectorTerms[]")
+    terms: list[tuple[tuple[str, ...], Raw]] = []
+    required = node.get(_REQUIRED)
     if required is not None:
-        terms += required.get("nodeSelectorTerms") or ()
+        terms += ((at, term) for term in required.get("nodeSelectorTerms") or ())
         if not terms:
             yield (
                 "affinity",
                 "required nodeAffinity has no nodeSelectorTerms",
-                (
-                    "nodeAffinity:\n  requiredDuringSchedulingIgnoredDuringExecution:\n    nodeSelectorTerms:\n"
-                    "    - matchExpressions:\n      - {key: <label>, operator: In, values: [<value>]}"
-                ),
+                below("matchExpressions:\n- {key: <label>, operator: In, values: [<value>]}", *at),
             )
-    preferred = list(node.get("preferredDuringSchedulingIgnoredDuringExecution") or ())
-    terms += [term.get("preference") or {} for term in preferred]
-    for term in terms:
+    at = ("nodeAffinity", f"{_PREFERRED}[]")
+    preferred = [(at, term) for term in node.get(_PREFERRED) or ()]
+    terms += (((*at, "preference"), term.get("preference") or {}) for _, term in preferred)
+    for at, term in terms:
         for expression in term.get("matchExpressions") or ():
             key, operator = expression.get("key") or "", expression.get("operator")
             values = expression.get("values") or ()
@@ -374,7 +378,7 @@ def _faults_of_affinity(field: str, affinity: Raw, pod: Raw) -> Iterator[Fault]:
                 yield (
                     "affinity",
                     f'nodeAffinity on "{key}" has operator "{operator}" with {count} values',
-                    ("- {key: <label>, operator: In, values: [<value>]}"),
+                    below("{key: <label>, operator: In, values: [<value>]}", *at, "matchExpressions[]"),
                 )
         for expression in term.get("matchFields") or ():
             key, named = expression.get("key") or "", expression.get("values") or []
@@ -386,18 +390,22 @@ def _faults_of_affinity(field: str, affinity: Raw, pod: Raw) -> Iterator[Fault]:
                 yield (
                     "affinity",
                     f'nodeAffinity on field "{key}" is not metadata.name In or NotIn one node',
-                    "matchFields:\n- {key: metadata.name, operator: In, values: [<node>]}",
+                    below("{key: metadata.name, operator: In, values: [<node>]}", *at, "matchFields[]"),
                 )
-    pods: list[Raw] = []
+    pods: list[tuple[tuple[str, ...], Raw]] = []
     for kind in ("podAffinity", "podAntiAffinity"):
         part = affinity.get(kind) or {}
-        pods += part.get("requiredDuringSchedulingIgnoredDuringExecution") or ()
-        weighted = part.get("preferredDuringSchedulingIgnoredDuringExecution") or ()
-        pods += [term.get("podAffinityTerm") or {} for term in weighted]
-        preferred += weighted
-    if any(not is_qualified_name(term.get("topologyKey") or "") for term in pods):
-        yield "affinity", "a pod affinity term has no topologyKey", "topologyKey: kubernetes.io/hostname"
-    for term in pods:
+        pods += (((kind, f"{_REQUIRED}[]"), term) for term in part.get(_REQUIRED) or ())
+        at = (kind, f"{_PREFERRED}[]")
+        for term in part.get(_PREFERRED) or ():
+            preferred.append((at, term))
+            pods.append(((*at, "podAffinityTerm"), term.get("podAffinityTerm") or {}))
+    for at, term in pods:
+        if not is_qualified_name(term.get("topologyKey") or ""):
+            fix = below("topologyKey: kubernetes.io/hostname", *at)
+            yield "affinity", "a pod affinity term has no topologyKey", fix
+            break
+    for at, term in pods:
         selectors = [fault_of_selector(term.get(kind)) for kind in ("labelSelector", "namespaceSelector")]
         keys = [term.get("matchLabelKeys") or (), term.get("mismatchLabelKeys") or ()]
         fault = (
@@ -406,12 +414,16 @@ def _faults_of_affinity(field: str, affinity: Raw, pod: Raw) -> Iterator[Fault]:
             or _fault_of_keys(keys[0], term.get("labelSelector"))
             or (keys[1] and term.get("labelSelector") is None and "mismatchLabelKeys without labelSelector")
             or (not {*keys[0]}.isdisjoint(keys[1]) and "a key of matchLabelKeys in mismatchLabelKeys too")
-            or (not all(map(is_dns_label, term.get("namespaces") or ())) and "a namespace that is no name")
         )
+        fix = "labelSelector:\n  matchLabels: {<key>: <value>}"
+        if not fault and not all(map(is_dns_label, term.get("namespaces") or ())):
+            fault, fix = "a namespace that is no name", "namespaces: [<namespace>]"
         if fault:
-            yield "affinity", f"a pod affinity term has {fault}", "labelSelector:\n  matchLabels: {<key>: <value>}"
-    if any(not 1 <= (term.get("weight") or 0) <= 100 for term in preferred):
-        yield "affinity", "a preferred term has a weight outside 1..100", "weight: 100"
+            yield "affinity", f"a pod affinity term has {fault}", below(fix, *at)
+    for at, term in preferred:
+        if not 1 <= (term.get("weight") or 0) <= 100:
+            yield "affinity", "a preferred term has a weight outside 1..100", below("weight: 100", *at)
+            break
 
 
 def _rare_faults_of_job(job: EffectiveJob, spec: Raw, pods: int) -> Iterator[Fault]:
