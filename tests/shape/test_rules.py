@@ -67,6 +67,8 @@ def test_texts_keep_the_house_style() -> None:
     """Lower case, no full stop, no begging and no blaming (the texts as users read them)."""
     for golden in FOLDER.glob("*/*.txt"):
         for line in golden.read_text().splitlines():
+            assert line == line.rstrip().expandtabs(), f"{golden.name}: {line}"
+            assert not line.startswith("    ") or not line.endswith("…"), "what is cut cannot be pasted"
             if re.search(r"\[[a-z-]+\]( \(warning\))?$", line) or line.startswith("  why: "):
                 assert not re.search(r"\b(please|should|invalid)\b", line, re.IGNORECASE), f"{golden.name}: {line}"
                 assert not line.endswith("."), f"{golden.name}: {line}"

@@ -61,7 +61,7 @@ def look(script: Script) -> Iterator[Remark]:
 def _judge(shell: Shell, command: Command, name: str) -> Remark | None:
     if _is_kept(shell):
         return None
-    program = said(command.beginning)[:48]
+    program = said(command.beginning, 48)
     if _only_reported(shell, command):
         return Remark(
             command.place,
@@ -82,7 +82,7 @@ def _judge(shell: Shell, command: Command, name: str) -> Remark | None:
         waits = [other for other in after if other.name == "wait"]
         if waits and any(len(other.words) > 1 for other in waits):
             return None
-        last = "wait without a process id ends with 0" if waits else "nothing waits for it"
+        last = '"wait" without a process id ends with 0' if waits else "nothing waits for it"
         return Remark(
             command.place,
             f'"{program}" runs in the background and {last}',
@@ -100,7 +100,7 @@ def _judge(shell: Shell, command: Command, name: str) -> Remark | None:
         shorter = rest[0].source if rest else "true"
         return Remark(
             command.place,
-            f'"{program}" is followed by "|| {said(shorter)[:30]}", so its failure counts as success',
+            f'"{program}" is followed by "|| {said(shorter, 30)}", so its failure counts as success',
             command.source,
             subject=name,
         )
@@ -124,7 +124,7 @@ def _judge(shell: Shell, command: Command, name: str) -> Remark | None:
             return None
         return Remark(
             command.place,
-            f'after "{program}" comes "{said(after[-1].source)[:30]}", whose status counts instead',
+            f'after "{program}" comes "{said(after[-1].source, 30)}", whose status counts instead',
             "set -e    # as the first line",
             subject=name,
         )
@@ -152,7 +152,7 @@ def _left_by_loop(shell: Shell, command: Command, program: str, name: str) -> Re
     return Remark(
         command.place,
         f'"{program}" runs in the background and '
-        + ("wait without a process id ends with 0" if waits else "nothing waits for it"),
+        + ('"wait" without a process id ends with 0' if waits else "nothing waits for it"),
         "pids+=($!)    # in the loop, and behind it:\nfor pid in ${pids[@]}; do wait $pid || exit 1; done",
         subject=name,
     )

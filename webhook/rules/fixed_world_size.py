@@ -47,7 +47,7 @@ def look(script: Script) -> Iterator[Remark]:
         if save.function == "torch.save" and "rank" in kinds(save.value) and _holds_state(save):
             yield Remark(
                 save.python.at(save.call),
-                f'"{said(save.python.text(save.path))[:44]}" is one process\'s part, for this number of processes only',
+                f'"{said(save.python.text(save.path), 44)}" is one process\'s part, for this number of processes only',
                 'dcp.save(state, checkpoint_id=f"{out}/step_{step:08d}")    # by all processes',
                 subject=save.name,
             )

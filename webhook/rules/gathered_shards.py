@@ -75,7 +75,7 @@ def _settings(python: Python) -> Iterator[Remark]:
 
 
 def _remark(place: Place, written: str, fix: str) -> Remark:
-    return Remark(place, f'"{said(written)[:48]}" gathers the whole state in one process', fix, subject=said(written))
+    return Remark(place, f'"{said(written, 48)}" gathers the whole state in one process', fix, subject=said(written))
 
 
 def check(subject: Subject) -> Iterator[Finding]:

@@ -56,10 +56,11 @@ def _of_use(script: Script, use: Use) -> Iterator[Remark]:
         if use.python is not None and (_saves_itself(use.python) or _has_unseen_model(use, use.python)):
             return
         if use.saves.given or not use.partial:
-            written = (use.saves.written or "absent").removeprefix(use.saves.name).lstrip(" =:")
+            written = said((use.saves.written or "absent").removeprefix(use.saves.name).lstrip(" =:"))
+            written = f'"{written[1:-1]}"' if written[:1] == "'" else written
             yield Remark(
                 use.saves.place,
-                f'"{use.saves.name}" is {said(written)}, so nothing is saved before the end',
+                f'"{use.saves.name}" is {written}, so nothing is saved before the end',
                 mended(script, use.saves, _fix(script, use, use.saves.name), use),
                 subject=use.saves.name,
             )
@@ -173,7 +174,7 @@ def _plain(script: Script) -> Iterator[Remark]:
         return
     yield Remark(
         save.python.at(save.call),
-        f'the only save, "{said(save.python.text(save.call.node))[:60]}", comes after the training loop',
+        f'the only save, "{said(save.python.text(save.call.node), 60)}", comes after the training loop',
         'if step % 500 == 0:\n    torch.save(state, f"{out}/step_{step:08d}.pt")    # in the loop',
         subject=save.name,
     )

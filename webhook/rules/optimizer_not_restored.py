@@ -52,7 +52,7 @@ def look(script: Script) -> Iterator[Remark]:
             name = use.loads.name if use.call is None else f"{use.loads.name}={use.loads.written}"
             yield Remark(
                 use.loads.place,
-                f'"{name}" leaves the saved optimizer unread, and it reads where it saves',
+                f'"{name}" leaves the optimizer unread in the run\'s own checkpoints',
                 mended(script, use.loads, f"without {name}" if use.call is None else f"{use.loads.name}=True", use),
                 subject=use.loads.name,
             )

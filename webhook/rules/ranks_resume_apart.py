@@ -74,7 +74,7 @@ def look(script: Script) -> Iterator[Remark]:
                 continue
             yield Remark(
                 python.at(call),
-                f'each of {script.launch.pods} pods looks in "{said(python.text(node))[:40]}" by itself: {apart}',
+                f'each of {script.launch.pods} pods looks in "{said(python.text(node), 40)}" by itself: {apart}',
                 _fix(python, call, apart),
                 subject=python.text(node),
             )

@@ -55,7 +55,7 @@ def look(script: Script) -> Iterator[Remark]:
     if seconds and ceiling and steps * seconds > ceiling:
         yield Remark(
             place,
-            f'"{shown}": {steps:g} steps of {seconds:g} s may lose {steps * seconds:g} s, more than {ceiling} s',
+            f'"{shown}": {steps:g} steps of {seconds:g} s may lose {steps * seconds:g} s, and {ceiling} s are allowed',
             written(max(1, int(ceiling / seconds))),
             subject="interval",
         )

@@ -135,7 +135,7 @@ def _passes_on(handler: str, shell: Shell) -> bool:
 
 
 def _short(invocation: Invocation, command: Command) -> str:
-    return said(command.beginning)[:48]
+    return said(command.beginning, 48)
 
 
 def _fix(shell: Shell, command: Command) -> str:

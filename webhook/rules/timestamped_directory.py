@@ -251,7 +251,7 @@ def _same(script: Script, name: str, value: Value) -> str:
 def _remark(place: Place, name: str, source: str, fix: str, subject: str) -> Remark:
     return Remark(
         place,
-        f'"{said(name)[:38]}" holds "{said(source)[:34]}", so every start saves into a new directory',
+        f'"{said(name, 38)}" holds "{said(source, 34)}", so every start saves into a new directory',
         fix,
         subject=subject,
     )

@@ -60,7 +60,7 @@ def look(script: Script) -> Iterator[Remark]:
 
 def _remark(script: Script, save: Save, local: bool) -> Remark:
     python = save.python
-    path, node = said(python.text(save.path))[:48], save.call.node
+    path, node = said(python.text(save.path), 48), save.call.node
     problem = (
         f'a local rank is 0 in each of {script.launch.pods} pods, which all write "{path}"'
         if local

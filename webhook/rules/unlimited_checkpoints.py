@@ -50,7 +50,7 @@ def look(script: Script) -> Iterator[Remark]:
         given = said(written) if keep.given else "absent"
         yield Remark(
             keep.place,
-            f'"{keep.name}" is {given}, so {use.framework.title} keeps every checkpoint',
+            f'"{keep.name}" is {given}, so every checkpoint is kept',
             _fix(script, use, keep),
             subject=keep.name,
         )
@@ -63,9 +63,9 @@ def look(script: Script) -> Iterator[Remark]:
         shown = f'"{said(directory.written)}"' if directory.written else f'"{use.framework.title}"'
         yield Remark(
             keep.place,
-            f"nothing removes old checkpoints of {shown}, and the steps name new ones"
+            f"nothing removes old checkpoints of {shown}, and each save makes a new one"
             if not keep.given and keep.name == "os.remove"
-            else f'"{keep.name}" is absent, so {use.framework.title} keeps every checkpoint',
+            else f'"{keep.name}" is absent, so every checkpoint is kept',
             use.framework.keep_fix,
             subject=keep.name,
         )

@@ -94,10 +94,10 @@ def _by_hand(script: Script, python: Python) -> Iterator[Remark]:
         return
     for save in looped:
         if script.on_volume(save.value):
-            shown = said(python.text(save.call.node))
+            shown = said(python.text(save.call.node), 64)
             yield Remark(
                 python.at(save.call),
-                f'"{shown[:64]}" saves no optimizer state, and nothing else does',
+                f'"{shown}" saves no optimizer state, and nothing else does',
                 _whole(python, save),
                 subject=save.name,
             )

@@ -173,12 +173,12 @@ def as_number(value: Value) -> float | None:
     return number if -1e18 < number < 1e18 else None
 
 
-def shown(text: str) -> str:
-    """One line of the program for a message: at most 80 characters."""
+def shown(text: str, longest: int = 80) -> str:
+    """One line of the program for a message: at most 80 characters, and a mark where it was cut."""
     line = " ".join(text.split())
-    return line if len(line) <= 80 else line[:79].rstrip() + "…"
+    return line if len(line) <= longest else line[: longest - 1].rstrip() + "…"
 
 
-def said(text: str) -> str:
+def said(text: str, longest: int = 80) -> str:
     """The same between the double quotes of a message: its own become single ones."""
-    return shown(text).replace('"', "'")
+    return shown(text, longest).replace('"', "'")
