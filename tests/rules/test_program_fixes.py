@@ -37,6 +37,7 @@ BESIDE = frozenset(
         "weights-only-checkpoint/warn-with-a-path-and-a-history",
         # The newest file is the user's to choose.
         "never-resumed/warn-xgboost",
+        "resume-not-asked-for/warn-field-of-a-class",
         "resume-not-asked-for/warn-switched-off",
     )
 )

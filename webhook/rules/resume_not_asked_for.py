@@ -29,11 +29,13 @@ from webhook.model.script import Remark
 from webhook.model.subject import Subject
 from webhook.script import Call, Invocation, Python, Script, Value, program_findings
 from webhook.script.arguments import flags_of
+from webhook.script.corrected import in_line
 from webhook.script.flow import callers_of, in_loop
 from webhook.script.loads import loads, optional_arguments
 from webhook.script.names import saves
 from webhook.script.python import Around
-from webhook.script.values import is_known, is_true, said
+from webhook.script.switches import Switch, switch_off
+from webhook.script.values import is_true, said
 
 ID = "resume-not-asked-for"
 _WEIGHTS: Final = frozenset(("load_from_checkpoint", "load_checkpoint_and_dispatch", "load_checkpoint_in_model"))
@@ -102,7 +104,7 @@ def _in_text(script: Script, invocation: Invocation, python: Python) -> Iterator
     yield Remark(
         place,
         f'"{invocation.name}" loads a checkpoint only with "{flag}", which this command does not give',
-        f"{flag}"
+        in_line(script, place, flag, None, invocation)
         if switch
         else f"{flag} <the newest checkpoint>    # or let the program look for it where {flag} is None",
         subject=flag,
@@ -111,50 +113,42 @@ def _in_text(script: Script, invocation: Invocation, python: Python) -> Iterator
 
 def _switched_off(script: Script, invocation: Invocation, python: Python) -> Iterator[Remark]:
     """Every load stands under a condition that a setting of the text itself makes false: ``RESUME = False``."""
-    switches: list[ast.expr] = []
+    switches: list[Switch] = []
     for load in loads(script):
         if load.python is not python or _is_weights(load.call):
             continue
-        switch = next((one for test, way in load.call.guards() if (one := _off(python, test, way)) is not None), None)
+        guards = load.call.guards()
+        switch = next(
+            (one for test, way in guards if (one := switch_off(python, test, way, load.call)) is not None), None
+        )
         if switch is None:
             return
         switches.append(switch)
     if not switches or any(True for _ in resume_nodes(python)):
         return
-    node = switches[0]
-    name = python.text(node)
-    if name in invocation.flags or not any(in_loop(save.python, save.call) for save in saves(script)):
+    switch = switches[0]
+    if switch.name.rpartition(".")[2] in invocation.flags or not any(
+        in_loop(save.python, save.call) for save in saves(script)
+    ):
         return
-    bound = python.bindings(node, None)
-    value = python.value(node, None)
+    if switch.flag:
+        yield Remark(
+            invocation.place,
+            f'"{invocation.name}" loads a checkpoint only with "{switch.flag}", which this command does not give',
+            in_line(script, invocation.place, switch.flag, None, invocation),
+            subject=switch.flag,
+        )
+        return
     yield Remark(
-        python.at(bound[0].line) if bound else python.at(node),
-        f'the program loads a checkpoint only where "{name}" says so, and it is {_said(value)}',
+        python.at(switch.line),
+        f'the program loads a checkpoint only where "{switch.name}" says so, and it is {_said(switch.value)}',
         "if os.path.exists(<the newest checkpoint>):    # as the condition of the load",
-        subject=name,
+        subject=switch.name,
     )
 
 
 def _said(value: Value) -> str:
     return f'"{said(value)}"' if isinstance(value, str) else str(value)
-
-
-def _off(python: Python, test: ast.expr, branch: bool) -> ast.expr | None:
-    """The name in a condition that is known not to hold: a name of the module with one value, alone or compared."""
-    name, holds = test, None
-    if isinstance(test, ast.Compare) and len(test.ops) == 1 and isinstance(test.ops[0], ast.Eq | ast.NotEq):
-        name, other = test.left, python.value(test.comparators[0], None)
-        value = python.value(name, None)
-        if is_known(value) and is_known(other):
-            holds = (value == other) == isinstance(test.ops[0], ast.Eq)
-    elif isinstance(test, ast.Name):
-        value = python.value(test, None)
-        if isinstance(value, bool) or value is None:
-            holds = bool(value)
-    if not isinstance(name, ast.Name) or holds is None or holds == branch:
-        return None
-    bound = python.bindings(name, None)
-    return name if len(bound) == 1 and bound[0].around is None else None
 
 
 def _given(invocation: Invocation, made: Call) -> bool:

@@ -196,6 +196,8 @@ def _pairs(settings: str) -> Iterator[tuple[str, str, bool]]:
         if mark and " " not in settings:
             yield name, "=" + value, True
         return
+    if len(words) == 1:
+        yield words[0], "", True
     for at, word in enumerate(words):
         if word.startswith("--") and at + 1 < len(words):
             yield word, " " + words[at + 1], True
