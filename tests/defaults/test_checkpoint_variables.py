@@ -37,6 +37,18 @@ def test_below_the_one_claim(release: Release) -> None:
     assert done.applied == ("checkpoint_variables",)
 
 
+def test_a_native_sidecar_that_has_something_else_there() -> None:
+    """With a directory declared it would count as training, and its own volume would be denied."""
+    pod = mounting()
+    pod["volumes"].append({"name": "buffer", "emptyDir": {}})
+    pod["initContainers"] = [
+        container("sync", restartPolicy="Always", volumeMounts=[{"name": "buffer", "mountPath": "/data"}])
+    ]
+    assert fill(trainjob(), runtime(job(pod=pod)), *STATE).patch == ()
+    pod["initContainers"][0]["volumeMounts"][0]["name"] = "v"
+    assert env(fill(trainjob(), runtime(job(pod=pod)), *STATE).object) == ADDED
+
+
 def test_after_the_users_variables() -> None:
     mine = {"name": "EPOCHS", "value": "3"}
     done = fill(trainjob(trainer={"env": [mine]}), runtime(job(pod=mounting())), *STATE)

@@ -221,6 +221,23 @@ def test_what_was_mounted_the_first_time_is_not_missed_the_second(release: Relea
     assert (again.patch, again.findings) == ((), ())
 
 
+@pytest.mark.parametrize("asked", [ASKED, {**ASKED, "checkpoint-guard.io/layout": "tiered"}])
+def test_a_path_that_a_native_sidecar_has_for_something_else(asked: Any) -> None:
+    """It would count as training once the directory lies there, and its emptyDir would be denied."""
+    path = "/mnt/ckpt/durable" if len(asked) > 1 else "/mnt/ckpt"
+
+    def rt(name: str, **source: Any) -> Any:
+        sidecar = container("sync", restartPolicy="Always", volumeMounts=[{"name": "v", "mountPath": path + "/"}])
+        volumes = [{"name": name, **source}]
+        return runtime(job(pod={"containers": [container()], "initContainers": [sidecar], "volumes": volumes}))
+
+    done = fill(trainjob(annotations=asked), rt("v", emptyDir={}), *STATE)
+    assert done.patch == ()
+    assert len(done.findings) == 1
+    # A sidecar that has the claim itself there, say to copy it elsewhere, is what the mount is for.
+    assert fill(trainjob(annotations=asked), rt("v", persistentVolumeClaim={"claimName": "mine"}), *STATE).patch
+
+
 def test_beneath_a_mount_that_can_hold_it() -> None:
     pod = {
         "containers": [container(volumeMounts=[{"name": "v", "mountPath": "/mnt"}])],
@@ -393,7 +410,7 @@ def test_a_field_of_another_release_is_no_room() -> None:
     [
         ("ckpt", "it is not absolute"),
         ("/ckpt/$(RUN)", "a mount path is not expanded"),
-        ("/", "something of the container lies there already"),
+        ("/", "something of its pods lies there already"),
     ],
 )
 def test_a_path_of_ones_own_that_cannot_be_mounted_is_told(path: str, why: str) -> None:

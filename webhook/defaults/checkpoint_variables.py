@@ -15,7 +15,14 @@ from webhook.model.default import Context, Default
 from webhook.model.draft import Draft
 from webhook.model.names import CLAIM
 from webhook.model.pod import EMPTY, DirectoryStatus, EffectiveJob, EffectiveSet, Raw, Storage
-from webhook.storage.placing import MAX_ENV, NAME, NAME_FIELD, NAME_VARIABLE, switches_framework_on
+from webhook.storage.placing import (
+    MAX_ENV,
+    NAME,
+    NAME_FIELD,
+    NAME_VARIABLE,
+    sidecars_agree,
+    switches_framework_on,
+)
 from webhook.storage.refusal import refusal
 
 TRAINER: Final = ("spec", "trainer")
@@ -102,7 +109,8 @@ def _mounted_claim(
     asked = ((context.request.object.get("metadata") or EMPTY).get("annotations") or EMPTY).get(CLAIM)
     if asked and asked != claim:
         return None
-    return path if path.startswith("/") and path.strip("/") else None
+    path = "/" + path.strip("/") if path.startswith("/") else "/"
+    return path if path != "/" and sidecars_agree(path, claim, trained) else None
 
 
 def _writable_claims(

@@ -25,6 +25,7 @@ from webhook.storage.placing import (
     say_no_room,
     say_not_mounted,
     say_not_used,
+    sidecars_agree,
     targets_of,
 )
 from webhook.storage.refusal import refusal
@@ -60,7 +61,8 @@ def apply(draft: Draft, context: Context) -> bool:
         if _mounts_already(claim, trained, path if annotated else None):
             # The same claim a second time is no use: the variables alone will point below the mount that is there.
             return False
-    if not is_free(path, trained, context, declared=directory is not None):
+    free = is_free(path, trained, context, declared=directory is not None)
+    if not free or not sidecars_agree(path, claim, trained):
         if annotated and kind == "TrainJob":
             say_not_used(context, annotated)
         elif directory is None and asked_by == ("TrainJob", CLAIM):

@@ -29,6 +29,7 @@ from webhook.storage.placing import (
     is_free,
     known_claim,
     say_not_mounted,
+    sidecars_agree,
     switches_framework_on,
     targets_of,
 )
@@ -121,7 +122,8 @@ def _make(draft: Draft, context: Context, durable: str, fast: str) -> None:
     if known is None:
         raise _NotMade("no claim is known to put it on", f"{CLAIM}: <a claim that every training pod can write>")
     claim, asked_by = known
-    if not (is_free(durable, trained, context, declared=False) and is_free(fast, trained, context, declared=False)):
+    free = is_free(durable, trained, context, declared=False) and is_free(fast, trained, context, declared=False)
+    if not free or not sidecars_agree(durable, claim, trained):
         raise _NotMade(
             f'"{durable}" or "{fast}" cannot be mounted: it is taken, relative, or hides what the image needs',
             f"{PATH}: /ckpts",

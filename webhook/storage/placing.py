@@ -88,6 +88,22 @@ def is_free(path: str, trained: Trained, context: Context, *, declared: bool) ->
     return True
 
 
+def sidecars_agree(path: str, claim: str, trained: Trained) -> bool:
+    """Whether no native sidecar has anything but the claim at ``path``.
+
+    One that mounts the directory counts as training, so its volume would be judged as the checkpoints' own.
+    """
+    for job, _ in trained:
+        for sidecar in job.pod.get("initContainers") or ():
+            if sidecar.get("restartPolicy") != "Always":
+                continue
+            for mount in sidecar.get("volumeMounts") or ():
+                source = (job.volume(mount.get("name") or "") or EMPTY).get("persistentVolumeClaim") or EMPTY
+                if "/" + (mount.get("mountPath") or "").strip("/") == path and source.get("claimName") != claim:
+                    return False
+    return True
+
+
 def _hides_program(path: str, container: Raw) -> bool:
     """A volume over the directory that the program itself lies in would leave nothing to start."""
     below = path + "/"
@@ -169,7 +185,7 @@ def _why_not(path: str) -> str:
         return "it is not absolute"
     if "$" in path:
         return "a mount path is not expanded"
-    return "something of the container lies there already"
+    return "something of its pods lies there already"
 
 
 def _say(context: Context, rule: str, asked_by: tuple[str, str], problem: str, value: str, subject: str) -> None:
