@@ -59,6 +59,7 @@ def _use(script: Script, python: Python, call: Call) -> Use:
         (copies_of(python, one) for one in saves(script) if one.python is python and one.call is call),
         None,
     )
+    engine = call.name.rpartition(".")[0] or "engine"
     return Use(
         FRAMEWORK,
         python.at(call),
@@ -69,6 +70,7 @@ def _use(script: Script, python: Python, call: Call) -> Use:
         keep=keep,
         full=full,
         loads=optimizer,
+        resume_fix=f"{engine}.load_checkpoint({directory.written or '<the directory>'})",
     )
 
 
@@ -86,6 +88,8 @@ FRAMEWORK = Framework(
     by_hand=True,
     resumes_if_any=True,
     loads_directory=True,
-    keep_fix='for old in sorted(glob.glob(DIR + "/global_step*"), key=os.path.getmtime)[:-3]: shutil.rmtree(old)',
-    resume_fix="engine.load_checkpoint(DIR)",
+    keep_fix=(
+        'for old in sorted(glob.glob("<the directory>/global_step*"), key=os.path.getmtime)[:-3]: shutil.rmtree(old)'
+    ),
+    resume_fix="engine.load_checkpoint(<the directory>)",
 )

@@ -28,7 +28,7 @@ from webhook.model.rule import Rule
 from webhook.model.script import Remark
 from webhook.model.subject import Subject
 from webhook.script import Script, program_findings
-from webhook.script.values import said
+from webhook.script.values import head, said
 
 ID = "unlimited-checkpoints"
 _SELDOM: Final = 100_000
@@ -66,9 +66,18 @@ def look(script: Script) -> Iterator[Remark]:
             f"nothing removes old checkpoints of {shown}, and each save makes a new one"
             if not keep.given and keep.name == "os.remove"
             else f'"{keep.name}" is absent, so every checkpoint is kept',
-            use.framework.keep_fix,
+            _loop(use, directory),
             subject=keep.name,
         )
+
+
+def _loop(use: Use, directory: Setting) -> str:
+    """The framework's line that removes old ones, in the program's own directory and of its own names."""
+    path, fix = head(directory.value), use.framework.keep_fix
+    folder, _, name = path.rpartition("/") if not use.framework.loads_directory else (path.rstrip("/"), "", "")
+    if name and "<the directory>/step_*" in fix:
+        return fix.replace("<the directory>/step_*", f"{folder}/{name}*")
+    return fix.replace("<the directory>", folder or "<the directory>")
 
 
 def _fix(script: Script, use: Use, keep: Setting) -> str:
