@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from webhook.frameworks import find_uses
+from webhook.frameworks import Use, find_uses, mended
 from webhook.model.finding import Finding, Severity
 from webhook.model.rule import Rule
 from webhook.model.script import Place, Remark
@@ -54,29 +54,38 @@ def look(script: Script) -> Iterator[Remark]:
     fast = script.launch.fast
     if not fast or not script.whole or script.unread or _copies(script):
         return
-    first: tuple[Place, str] | None = None
-    for place, written, value in _destinations(script):
+    first: tuple[Place, Use | None] | None = None
+    for place, use, value in _destinations(script):
         if not _is_under(script.placed(value), fast):
             return
-        first = first or (place, written)
+        first = first or (place, use)
     if first is None:
         return
     durable = script.launch.directories[0] if script.launch.directories else "<the durable directory>"
     yield Remark(
         first[0],
         f'every save goes to the fast tier "{fast[0]}", which is gone with the pod',
-        f"# beside {first[1]}, less often: the same into {durable}",
+        _fix(script, first[1], fast[0], durable),
         subject=fast[0],
     )
 
 
-def _destinations(script: Script) -> Iterator[tuple[Place, str, Value]]:
-    """Every place that something is saved to: where it stands, as it is written, and its value."""
+def _fix(script: Script, use: Use | None, fast: str, durable: str) -> str:
+    """The framework's directory; in a program that saves by itself a copy, which it can make less often."""
+    setting = use.directory if use is not None else None
+    if setting is None:
+        return f'shutil.copytree("{fast}", "{durable}", dirs_exist_ok=True)    # after every tenth save, by one process'
+    value = f"{setting.name} {durable}" if setting.name.startswith("-") else f'{setting.name}="{durable}"'
+    return mended(script, setting, value, use)
+
+
+def _destinations(script: Script) -> Iterator[tuple[Place, Use | None, Value]]:
+    """Every place that something is saved to: where it stands, the framework that does it, and its value."""
     for save in saves(script):
-        yield save.python.at(save.call), save.python.text(save.path), save.value
+        yield save.python.at(save.call), None, save.value
     for use in find_uses(script):
         if use.directory is not None and (use.saves is None or use.saves.value is not False):
-            yield use.directory.place, use.directory.written or use.directory.name, use.directory.value
+            yield use.directory.place, use, use.directory.value
 
 
 def _is_under(value: Value, directories: tuple[str, ...]) -> bool:
