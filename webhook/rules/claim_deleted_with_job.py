@@ -50,7 +50,7 @@ def check(subject: Subject) -> Iterator[Finding]:
                     f"spec.template.spec.volumeClaimPolicies[{index}].retentionPolicy.whenDeleted",
                     f"volumeClaimPolicies template {name}",
                 ),
-                problem=f'claim "{name}-{run}" under directory "{checkpoint.directory}" is deleted with the JobSet',
+                problem=f'claim "{name}-{run}" under "{checkpoint.directory}" is deleted with the JobSet',
                 fix=(
                     f"{written}\n# the claim then stays, and a TrainJob of another name resumes from it with\n"
                     f"# persistentVolumeClaim: {{claimName: {name}-{run}}}"
