@@ -140,7 +140,28 @@ def _spread(python: Python, call: Call) -> dict[str, Value] | None:
             for value in values:
                 found.update(value)
             memo[key] = found
+        elif not starred and len(nodes) == 1 and isinstance(nodes[0], ast.Name) and isinstance(values[0], dict):
+            added = _added(python, nodes[0], call)
+            memo[key] = {**values[0], **added} if added is not None else None
     return memo[key]
+
+
+def _added(python: Python, node: ast.Name, call: Call) -> dict[str, Value] | None:
+    """What ``settings["name"] = value`` adds in the same block before the call; None where it is changed otherwise."""
+    out: dict[str, Value] = {}
+    if any(one.receiver is not None and python.text(one.receiver) == node.id for one in python.methods(*_CHANGES)):
+        return None
+    for statement, around in python.source.statements:
+        if not isinstance(statement, ast.Assign):
+            continue
+        for target in statement.targets:
+            if not isinstance(target, ast.Subscript) or python.source.dotted(target.value)[0] != node.id:
+                continue
+            key = target.slice.value if isinstance(target.slice, ast.Constant) else None
+            if not isinstance(key, str) or around is not call.around or statement.lineno > call.line:
+                return None
+            out[key] = python.value(statement.value, around)
+    return out
 
 
 def _changes(python: Python, node: ast.expr) -> bool:

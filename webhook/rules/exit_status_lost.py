@@ -69,6 +69,9 @@ def _judge(shell: Shell, command: Command, name: str) -> Remark | None:
             command.source,
             subject=name,
         )
+    last = _last_of_block(shell, command)
+    if last is not None:
+        return _after(command, program, last, name)
     if command.inside("function", "substitution", "test", "subshell", "for", "while", "!", "case") is not None:
         return _left_by_loop(shell, command, program, name)
     after = [
@@ -82,10 +85,10 @@ def _judge(shell: Shell, command: Command, name: str) -> Remark | None:
         waits = [other for other in after if other.name == "wait"]
         if waits and any(len(other.words) > 1 for other in waits):
             return None
-        last = '"wait" without a process id ends with 0' if waits else "nothing waits for it"
+        why = '"wait" without a process id ends with 0' if waits else "nothing waits for it"
         return Remark(
             command.place,
-            f'"{program}" runs in the background and {last}',
+            f'"{program}" runs in the background and {why}',
             "exec " + command.source if not waits else "wait $!",
             subject=name,
         )
@@ -122,13 +125,28 @@ def _judge(shell: Shell, command: Command, name: str) -> Remark | None:
     if after and not shell.errexit and command.name != "exec" and command.inside("if", "else") is None:
         if command.inside("&&") is not None:
             return None
-        return Remark(
-            command.place,
-            f'after "{program}" comes "{said(after[-1].source, 30)}", whose status counts instead',
-            "set -e    # as the first line",
-            subject=name,
-        )
+        return _after(command, program, after[-1], name)
     return None
+
+
+def _after(command: Command, program: str, last: Command, name: str) -> Remark:
+    return Remark(
+        command.place,
+        f'after "{program}" comes "{said(last.source, 30)}", whose status counts instead',
+        "set -e    # as the first line",
+        subject=name,
+    )
+
+
+def _last_of_block(shell: Shell, command: Command) -> Command | None:
+    """``(program; echo done)``: what comes last in a block of which nothing but its own commands decides the status."""
+    if [around.kind for around in command.around] not in (["subshell"], ["group"]) or command.name == "exec":
+        return None
+    block = [other for other in shell.commands if other.statement == command.statement and other.words]
+    if shell.errexit or any(other.name in ("set", "trap", "wait", "exit", "exec") for other in block):
+        return None
+    after = block[block.index(command) + 1 :] if command in block else []
+    return after[-1] if after and all(other.around == command.around for other in after) else None
 
 
 def _only_reported(shell: Shell, command: Command) -> bool:

@@ -24,6 +24,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from webhook.frameworks import Use, find_calls, find_uses, mended, told
+from webhook.frameworks.framework import call_setting
 from webhook.frameworks.hf_trainer import arguments_calls, resumed, train_calls
 from webhook.model.finding import Finding, Severity
 from webhook.model.rule import Rule
@@ -61,7 +62,7 @@ def _hugging_face(script: Script, use: Use, python: Python) -> Iterator[Remark]:
     if not script.on_volume(use.directory.value):
         return
     # What unused-resume-argument says of it is nearer to what was meant.
-    if any(call.argument(_ARGUMENT) is not None for call in arguments_calls(python)):
+    if any(call_setting(python, call, _ARGUMENT, None).given for call in arguments_calls(python)):
         return
     if f".{_ARGUMENT}" in python.source.code or (use.invocation is not None and _ARGUMENT in use.invocation.flags):
         return

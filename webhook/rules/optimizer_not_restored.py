@@ -38,9 +38,9 @@ from webhook.script.lines import search
 from webhook.script.names import saves
 
 ID = "optimizer-not-restored"
-_SAVED: Final = r"""["'](\w{0,40}optim\w{0,40})["']\s*:|optim\w{0,40}\s*=\s*\w{0,40}optim\w{0,40}\.state_dict\("""
+_SAVED: Final = r"""(?i)["'](\w{0,40}optim\w{0,40})["']\s*:|optim\w{0,40}\s*=\s*\w{0,40}optim\w{0,40}\.state_dict\("""
 _READ: Final = (
-    r"""optim\w{0,40}(\[\w{1,40}\])?\.load_state_dict|\[\s*["']\w{0,40}opt\w{0,40}["']\s*\]"""
+    r"""(?i)optim\w{0,40}(\[\w{1,40}\])?\.load_state_dict|\[\s*["']\w{0,40}opt\w{0,40}["']\s*\]"""
     r"""|get\(\s*["']\w{0,40}opt\w{0,40}["']|load_optim|optim\w{0,40}\s*=\s*\w{0,40}load"""
     r"""|set_optimizer_state_dict|set_state_dict|optim_state_dict_to_load|load_state\(|load_checkpoint\(|\.restore\("""
 )

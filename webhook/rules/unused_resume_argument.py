@@ -24,12 +24,13 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from webhook.frameworks.framework import call_setting
 from webhook.frameworks.hf_trainer import arguments_calls, is_trainer, resumed, train_calls
 from webhook.model.finding import Finding, Severity
 from webhook.model.rule import Rule
 from webhook.model.script import Place, Remark
 from webhook.model.subject import Subject
-from webhook.script import Call, Invocation, Python, Script, Value, program_findings
+from webhook.script import UNKNOWN, Call, Invocation, Python, Script, Value, program_findings
 from webhook.script.corrected import in_line
 from webhook.script.values import is_true, said
 
@@ -70,8 +71,7 @@ def _set(script: Script, python: Python) -> Iterator[Remark]:
         return
     for call, target, node in _given(python):
         if call is not None and not _is_nothing(python.value(node, call.around)):
-            out = call.argument("output_dir", 0)
-            where = python.text(out) if out is not None else "<output_dir>"
+            where = _directory(python, call)
             yield _remark(
                 script, python.at(target), f"{python.text(target)} = {python.text(node)}", python, trains[0], where
             )
@@ -116,26 +116,28 @@ def _in_text(script: Script, python: Python) -> Iterator[Remark]:
     if not trains or any(call.open_ended or _is_told(python, call) for call in trains):
         return
     for call in arguments_calls(python):
-        node = call.argument(_NAME)
-        if node is None:
+        setting = call_setting(python, call, _NAME, None)
+        value = setting.value
+        if not setting.given or value is None or is_true(value) is False or not (setting.written or value is True):
             continue
-        value = python.value(node, call.around)
-        if value is None or is_true(value) is False:
-            continue
-        given = python.text(node)
-        out = call.argument("output_dir", 0)
-        where = python.text(out) if out is not None else "<output_dir>"
+        given = setting.written or str(value)
+        where = _directory(python, call)
         train = trains[0]
         if value is True:
             fix = resumed(script, python, train, where)
         else:
             fix = in_line(script, python.at(train), f"{_NAME}={given}", train)
         yield Remark(
-            python.at(node),
+            setting.place,
             f'"{_NAME}={said(given)}" is read by nobody: train() in line {python.at(train).line} is not told',
             f"{fix}    # line {python.at(train).line}",
             subject=_NAME,
         )
+
+
+def _directory(python: Python, call: Call) -> str:
+    out = call_setting(python, call, "output_dir", UNKNOWN, 0)
+    return out.written or (f'"{out.value}"' if isinstance(out.value, str) else "<output_dir>")
 
 
 def _is_told(python: Python, call: Call) -> bool:
