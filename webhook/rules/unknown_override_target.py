@@ -65,7 +65,7 @@ def _job(
     # Only here does one job stand once among all entries: Trainer 2.0 refuses another.
     others = subject.spec[field] if subject.release is Release.V2_0 else (entry,)
     if any(known[:1] == [target.get("name")] for other in others for target in _targets(subject.release, other)):
-        fix = f'# no job "{name}": what is said of it belongs to job "{known[0]}", which is there already'
+        fix = f'# leave job "{name}" out and move its fields to job "{known[0]}", which is there already'
     return Finding(
         Origin(
             subject.label,
@@ -122,7 +122,7 @@ def _container(
             fix = f'targetJobs:    # job "{job}" in an entry of its own'
             fix += "".join(f"\n- name: {one}" for one in fits)
         elif known and known[0] in written:
-            fix = f'# no container "{name}": what is said of it belongs to "{known[0]}", which is there already'
+            fix = f'# leave container "{name}" out and move its fields to "{known[0]}", which is there already'
         elif known:
             fix = f"name: {known[0]}"
         else:
