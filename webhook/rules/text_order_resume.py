@@ -30,6 +30,7 @@ from webhook.model.rule import Rule
 from webhook.model.script import Remark
 from webhook.model.subject import Subject
 from webhook.script import Python, Script, program_findings
+from webhook.script.corrected import with_node
 from webhook.script.listing import Listing, Pick, name_of, picks
 from webhook.script.names import numbered_saves
 from webhook.script.shell import Command, Shell
@@ -41,6 +42,7 @@ _LEARNS: Final = frozenset(("backward", "fit", "learn", "train_batch", "step", "
 _EVALUATES: Final = frozenset(("eval", "evaluate", "predict", "generate", "no_grad", "inference_mode"))
 _SUFFIXES: Final = (".pt", ".pth", ".ckpt")
 _ORDERS: Final = ("sorted", "list", "tuple", "iter", "reversed")
+_NUMBERS: Final = 'key=lambda p: [int(n) for n in re.findall(r"\\d+", os.path.basename(p))][-1:]'
 _DIGITS: Final = 'key=lambda p: int(re.findall(r"\\d+", os.path.basename(p))[-1])'
 
 
@@ -107,6 +109,11 @@ def _remark(python: Python, pick: Pick) -> Remark:
 def _corrected(python: Python, pick: Pick) -> str:
     """The line with ``max(names, key=<number>)`` in place of what takes the wrong name."""
     node, source = pick.node, python.source
+    if pick.looped:
+        names = node.args[0] if isinstance(node, ast.Call) and node.args else node
+        best = with_node(python, node, f"sorted({source.source(names)}, {_NUMBERS})")
+        missing = [name for name in ("os", "re") if name not in source.imports]
+        return f"import {', '.join(missing)}\n{best}" if missing else best
     default = ""
     if isinstance(node, ast.Call) and not isinstance(node.func, ast.Attribute):
         base = node.args[0]

@@ -141,12 +141,14 @@ class Pick(Struct, frozen=True):
     """One name taken from a listing as the last in its order.
 
     ``order``: ``text``, ``digit`` (one of its digits alone), ``none`` (as the file system gives them).
+    ``looped``: a loop over ``node`` leaves it in a name.
     """
 
     node: ast.expr
     around: Around | None
     names: Listing
     order: str
+    looped: bool = False
 
 
 def picks(python: Python) -> list[Pick]:
@@ -184,7 +186,51 @@ def picks(python: Python) -> list[Pick]:
                 _taken(python, call.node, inner.args[0], call.around, False, found)
             elif isinstance(inner, ast.Call) and python.source.dotted(inner.func)[0] == "iter" and inner.args:
                 _taken(python, call.node, inner.args[0], call.around, True, found)
+    for statement, around in python.source.statements:
+        if isinstance(statement, ast.For):
+            _left_by(python, statement, around, found)
     return found
+
+
+_NAMES: Final = (".pt", ".ckpt", "ckpt", "checkpoint", "step", "epoch", "iter")
+
+
+def _left_by(python: Python, loop: ast.For, around: Around | None, found: list[Pick]) -> None:
+    """``for name in sorted(os.listdir(d)): newest = name``, under a test of the name or under none."""
+    body: list[ast.stmt] = loop.body
+    test: ast.expr | None = None
+    inner = body[0]
+    if len(body) == 1 and isinstance(inner, ast.If) and not inner.orelse:
+        body, test = inner.body, inner.test
+    if len(body) != 1 or not isinstance(body[0], ast.Assign) or not isinstance(loop.target, ast.Name) or loop.orelse:
+        return
+    kept, name = body[0].value, loop.target.id
+    if not isinstance(body[0].targets[0], ast.Name) or not _is_kept_whole(python, kept, name):
+        return
+    if test is not None and not _is_of_checkpoints(test):
+        return
+    taken: list[Pick] = []
+    _taken(python, loop.iter, loop.iter, around, False, taken)
+    for pick in (one for one in taken if one.order != "none"):
+        names = pick.names if test is None else _marked(pick.names, python, test)
+        found.append(Pick(pick.node, pick.around, names, pick.order, True))
+
+
+def _is_of_checkpoints(test: ast.expr) -> bool:
+    """``name.endswith(".pt")``, ``"ckpt" in name``, ``os.path.isfile(name)``: no test of a number."""
+    if not isinstance(test, ast.Call) and not (isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.In)):
+        return False
+    words = [part.value for part in ast.walk(test) if isinstance(part, ast.Constant)]
+    return not words or any(isinstance(word, str) and any(mark in word for mark in _NAMES) for word in words)
+
+
+def _is_kept_whole(python: Python, node: ast.expr, name: str) -> bool:
+    """``name``, ``os.path.join(folder, name)``, ``folder / name``: no part of it, and nothing read from it."""
+    if isinstance(node, ast.Call) and python.source.dotted(node.func)[0] in ("os.path.join", "str", "pathlib.Path"):
+        node = node.args[-1] if node.args else node
+    elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div | ast.Add):
+        node = node.right
+    return isinstance(node, ast.Name) and node.id == name
 
 
 def _taken(
