@@ -410,7 +410,7 @@ def test_a_field_of_another_release_is_no_room() -> None:
     [
         ("ckpt", "it is not absolute"),
         ("/ckpt/$(RUN)", "a mount path is not expanded"),
-        ("/", "something of its pods lies there already"),
+        ("/", "something of the pods lies there already"),
     ],
 )
 def test_a_path_of_ones_own_that_cannot_be_mounted_is_told(path: str, why: str) -> None:

@@ -185,7 +185,7 @@ def _why_not(path: str) -> str:
         return "it is not absolute"
     if "$" in path:
         return "a mount path is not expanded"
-    return "something of its pods lies there already"
+    return "something of the pods lies there already"
 
 
 def _say(context: Context, rule: str, asked_by: tuple[str, str], problem: str, value: str, subject: str) -> None:
