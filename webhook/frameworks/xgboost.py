@@ -10,10 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from webhook.frameworks.framework import Framework, Setting, Use, call_setting, turned
+from webhook.frameworks.framework import Framework, Setting, Use, call_setting, is_open, turned
 from webhook.script import UNKNOWN, Call, Python, Script
+from webhook.script.flow import in_loop
+from webhook.script.values import as_number
 
 _CHECKPOINTS: Final = ("xgboost.TrainingCheckPoint",)
+_LONG: Final = 1000
+"""Rounds of a run that takes its time: ten of the intervals at which TrainingCheckPoint saves by default."""
 
 
 def uses(script: Script) -> Iterator[Use]:
@@ -22,6 +26,20 @@ def uses(script: Script) -> Iterator[Use]:
             callbacks = list(python.calls(*_CHECKPOINTS))
             if len(callbacks) == 1:
                 yield _use(python, callbacks[0])
+            elif not callbacks:
+                yield from _at_the_end(python)
+
+
+def _at_the_end(python: Python) -> Iterator[Use]:
+    """A long ``train()`` without any callback: what it makes is there when it is done, and not before."""
+    trains = list(python.calls("xgboost.train"))
+    if len(trains) != 1 or is_open(python, trains[0]) or in_loop(python, trains[0]) is not False:
+        return
+    callbacks = call_setting(python, trains[0], "callbacks", None)
+    begins = call_setting(python, trains[0], "xgb_model", None)
+    rounds = as_number(call_setting(python, trains[0], "num_boost_round", 10, 2).value)
+    if not callbacks.given and not begins.given and rounds is not None and rounds >= _LONG:
+        yield Use(FRAMEWORK, python.at(trains[0]), python, trains[0], saves=turned(callbacks, False))
 
 
 def _use(python: Python, callback: Call) -> Use:
@@ -53,5 +71,6 @@ FRAMEWORK = Framework(
     sigterm="not heard",
     ranks="the first worker writes",
     uses=uses,
+    every_fix='callbacks=[xgb.callback.TrainingCheckPoint(directory=os.environ["CKPT_DIR"], interval=100)]',
     resume_fix="xgb.train(..., xgb_model=<the newest file, or None>)",
 )

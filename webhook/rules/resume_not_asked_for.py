@@ -38,6 +38,8 @@ from webhook.script.switches import Switch, switch_off
 from webhook.script.values import is_true, said
 
 ID = "resume-not-asked-for"
+_WHOLE: Final = frozenset(("load_state", "load_checkpoint"))
+"""Loads of Accelerate and DeepSpeed: all that a run goes on from, by whatever name the argument has."""
 _WEIGHTS: Final = frozenset(("load_from_checkpoint", "load_checkpoint_and_dispatch", "load_checkpoint_in_model"))
 
 
@@ -76,6 +78,7 @@ def _in_text(script: Script, invocation: Invocation, python: Python) -> Iterator
         return
     begins = {name for name, made in optional.items() if _begins(python, name, made)}
     wanted: list[tuple[str, Call]] = []
+    own = False
     for load in loads(script):
         if load.python is not python or _is_weights(load.call):
             continue
@@ -83,6 +86,7 @@ def _in_text(script: Script, invocation: Invocation, python: Python) -> Iterator
         if not names:
             return
         wanted += [(name, optional[name]) for name in names if name not in begins]
+        own = own or load.function in _WHOLE
     for call, node in resume_nodes(python):
         names = _hangs_on(python, call, node, optional)
         if not names:
@@ -95,7 +99,7 @@ def _in_text(script: Script, invocation: Invocation, python: Python) -> Iterator
         wanted += [(name, optional[name]) for name in names if name not in begins]
     if not wanted or any(name in invocation.flags or _given(invocation, made) for name, made in wanted):
         return
-    if not any("resum" in name or "restor" in name or "ckpt" in name or "checkpoint" in name for name, _ in wanted):
+    if not own and not any(word in name for name, _ in wanted for word in ("resum", "restor", "ckpt", "checkpoint")):
         return
     _, made = wanted[0]
     flag = next((flag for flag in flags_of(made) if flag.startswith("--")), flags_of(made)[0])

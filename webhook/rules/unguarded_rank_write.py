@@ -30,7 +30,7 @@ from webhook.script.corrected import whole_line
 from webhook.script.flow import in_loop
 from webhook.script.names import Save, saves
 from webhook.script.ranks import guard_of, processes_of
-from webhook.script.values import kinds, said
+from webhook.script.values import Unknown, kinds, pieces, said
 
 ID = "unguarded-rank-write"
 _PLAIN: Final = frozenset(
@@ -47,6 +47,8 @@ def look(script: Script) -> Iterator[Remark]:
         if kinds(save.value) & {"rank", "local-rank", "host", "fresh"} or not python.source.modules.isdisjoint(
             _HANDLED
         ):
+            continue
+        if any(isinstance(piece, Unknown) and "rank" in piece.source.lower() for piece in pieces(save.value)):
             continue
         count = processes_of(script, python)
         if count not in ("pod", "pods"):

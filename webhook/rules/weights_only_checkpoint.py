@@ -120,13 +120,17 @@ def _whole(python: Python, save: Save) -> str:
     if save.function == "save_pretrained" and "accelerate" in python.source.modules:
         return f"accelerator.save_state({path})"
     model, optimizer = _model_of(python, save), optimizer_of(python)
-    node = save.call.argument("obj", 0)
-    if save.function == "torch.save" and isinstance(node, ast.Dict) and node.keys:
+    distributed = save.function.startswith("torch.distributed")
+    node = save.call.argument("state_dict" if distributed else "obj", 0)
+    if (distributed or save.function == "torch.save") and isinstance(node, ast.Dict) and node.keys:
         both = python.source.source(node).rstrip("}").rstrip(" ,")
-        whole = f'{both}, "optimizer": {optimizer}.state_dict()}}'
+        # What DCP is given may be the objects themselves.
+        state = optimizer if distributed and isinstance(node.values[0], ast.Name) else f"{optimizer}.state_dict()"
+        whole = f'{both}, "optimizer": {state}}}'
         if save.call.line == node.lineno == node.end_lineno:
             return with_node(python, node, whole)
-        return f"torch.save({whole}, {path})"
+        named = "checkpoint_id=" if distributed else ""
+        return f"{python.text(save.call.node.func)}({whole}, {named}{path})"
     return f'torch.save({{"model": {model}.state_dict(), "optimizer": {optimizer}.state_dict()}}, {path})'
 
 

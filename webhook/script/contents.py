@@ -138,6 +138,8 @@ def _holds_weights(python: Python, node: ast.expr, around: Around | None, depth:
     if isinstance(node, ast.Call):
         if isinstance(node.func, ast.Attribute) and node.func.attr == "state_dict":
             return _is_model(python, node.func.value)
+        if python.source.dotted(node.func)[0].endswith("get_model_state_dict"):
+            return True
         inner = _same_model(python, node)
         return inner is not None and depth < 6 and _holds_weights(python, inner, around, depth + 1)
     if isinstance(node, ast.Name | ast.Attribute):
