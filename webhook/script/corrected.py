@@ -90,9 +90,10 @@ def _holds(start: Place, count: int, place: Place) -> bool:
 
 
 def _in_call(python: Python, call: Call, place: Place, settings: str, position: int | None) -> str:
+    written = f"f({settings})"
     try:
-        wanted = ast.parse(f"f({settings})", mode="eval").body
-    except SyntaxError:
+        wanted = ast.parse(written, mode="eval").body
+    except (SyntaxError, ValueError):
         return ""
     number = place.line - max(python.place.line, 1) + 1
     node, raw = call.node, python.source.lines[number - 1].encode()
@@ -100,7 +101,7 @@ def _in_call(python: Python, call: Call, place: Place, settings: str, position: 
     edits: list[tuple[int, int, str]] = []
     absent: list[str] = []
     for keyword in wanted.keywords if isinstance(wanted, ast.Call) else ():
-        text, old = ast.unparse(keyword.value).replace("'", '"'), given.get(keyword.arg)
+        text, old = ast.get_source_segment(written, keyword.value) or "", given.get(keyword.arg)
         if old is None and position is not None and len(node.args) > position:
             old = node.args[position]
         if old is None:
@@ -174,7 +175,8 @@ def _in_command(shell: Shell, place: Place, settings: str, invocation: Invocatio
                 if not marked and (follows is None or follows[2] in ("\\", *_ENDS)):
                     return ""
                 end = end if marked or follows is None else follows[1]
-                line = line[:start] + (word.partition("=")[0] + "=" if marked else word + " ") + value[1:] + line[end:]
+                word = word.partition("=")[0].lstrip("\"'") + "=" if marked else word + " "
+                line = line[:start] + word + value[1:] + line[end:]
             else:
                 if follows is not None and follows[2].strip("\"'").lower() in _TRUTHS:
                     end = follows[1]
