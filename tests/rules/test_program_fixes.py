@@ -35,8 +35,7 @@ BESIDE = frozenset(
         "timestamped-directory/warn-plain",
         "weights-only-checkpoint/warn-filled-key-by-key",
         "weights-only-checkpoint/warn-with-a-path-and-a-history",
-        # The newest file is the user's to choose.
-        "never-resumed/warn-xgboost",
+        # The condition of the load is to change.
         "resume-not-asked-for/warn-field-of-a-class",
         "resume-not-asked-for/warn-switched-off",
     )

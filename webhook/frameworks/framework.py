@@ -11,7 +11,7 @@ from msgspec import Struct
 from webhook.model.script import Place
 from webhook.script import UNKNOWN, Call, Python, Script, Value
 from webhook.script.config import Config
-from webhook.script.corrected import in_line
+from webhook.script.corrected import in_line, with_import
 from webhook.script.program import Invocation
 from webhook.script.values import is_true, tail
 
@@ -254,13 +254,15 @@ def mended(script: Script, setting: Setting, fix: str, use: Use | None = None) -
     return in_line(script, setting.place, fix, setting.call, invocation, setting.position, setting.given)
 
 
-def told(script: Script, resume: Setting, fix: str) -> str:
+def told(script: Script, resume: Setting, fix: str, python: Python | None = None) -> str:
     """``fit(..., ckpt_path="last")`` as the user's own call has it."""
     setting = fix.partition("(..., ")[2].removesuffix(")")
     if not setting or resume.call is None:
         return fix
     line = mended(script, resume, setting)
-    return fix if line == setting else line
+    if line == setting:
+        return fix
+    return with_import(python, line) if python is not None and "pathlib." in setting else line
 
 
 def turned(setting: Setting, value: Value) -> Setting:

@@ -48,13 +48,16 @@ def _use(python: Python, callback: Call) -> Use:
         setting = call_setting(python, call, "xgb_model", None)
         if setting.given or resume is None:
             resume = setting
+    directory = call_setting(python, callback, "directory", UNKNOWN, 0)
+    newest = f'max(pathlib.Path({directory.written}).glob("*.ubj"), key=lambda p: p.stat().st_mtime, default=None)'
     return Use(
         FRAMEWORK,
         python.at(callback),
         python,
         callback,
         partial=callback.open_ended,
-        directory=call_setting(python, callback, "directory", UNKNOWN, 0),
+        directory=directory,
+        resume_fix=f"xgb.train(..., xgb_model={newest})" if directory.written else "",
         resume=resume if resume is None or resume.value is None else turned(resume, UNKNOWN),
         every=turned(call_setting(python, callback, "interval", 100), UNKNOWN),
     )

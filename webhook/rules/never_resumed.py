@@ -120,7 +120,7 @@ def _not_told(script: Script, use: Use, python: Python) -> Iterator[Remark]:
         resume.place,
         f'"{resume.name}" is {"None" if resume.given else "absent"}, so what is saved into '
         f'"{_said(directory.value)}" is never read',
-        told(script, resume, use.resume_fix or use.framework.resume_fix),
+        told(script, resume, use.resume_fix or use.framework.resume_fix, python),
         subject=resume.name,
     )
 
