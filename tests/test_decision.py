@@ -139,6 +139,19 @@ def test_update_denies_only_what_the_old_object_did_not_have() -> None:
     assert review_object(suspend(), view(BAD), Policy()).verdict == "warn"
 
 
+@pytest.mark.parametrize("release", [Release.V2_1, Release.V2_2])
+def test_a_resume_passes_where_the_claims_were_not_looked_at_before(release: Release) -> None:
+    """Trainer below 2.3 ignores managedBy once the run is resumed, and only then its claims count."""
+    old = {**JOB, "spec": {**JOB["spec"], "managedBy": "kueue.x-k8s.io/multikueue", "suspend": True}}
+    new = {**old, "spec": {**old["spec"], "suspend": False}}
+    request = Request("UPDATE", "TrainJob", "team-a", "run", new, old, user="jane")
+    other = CLAIM.replace("name: ckpt,", "name: other,")
+    decision = review_object(request, view(GOOD, other), Policy(), release)
+    assert [(f.rule, f.severity.value) for f in decision.findings] == [("missing-claim", "warn")]
+    created = Request("CREATE", "TrainJob", "team-a", "run", new)
+    assert review_object(created, view(GOOD, other), Policy(), release).verdict == "deny"
+
+
 def test_update_is_judged_by_the_snapshot_on_both_sides() -> None:
     """Trainer 2.3 runs on its copy of the runtime; a runtime mended since then must not wedge the run."""
     indented = "\n".join("    " + line for line in BAD.strip().splitlines())

@@ -28,26 +28,33 @@ _STRAYS: Final = "directory-not-used"
 
 
 def build_subject(
-    request: Request, cluster: ClusterView, policy: Policy, release: Release, given: Runtime | Gap | None = None
+    request: Request,
+    cluster: ClusterView,
+    policy: Policy,
+    release: Release,
+    given: Runtime | Gap | None = None,
+    elsewhere: bool | None = None,
 ) -> Subject:
     """What the rules see of a well-formed request: its runtime, its pods, its checkpoint directories.
 
-    ``given`` is a TrainJob's runtime where it is known already.
+    ``given`` is a TrainJob's runtime where it is known already, and ``elsewhere`` whether its claims are on a worker
+    cluster.
     """
     obj = request.object
     spec = obj.get("spec") or {}
     trainjob: Mapping[str, Any] | None = None
     runtime: Runtime | Gap
-    elsewhere = False
     if request.kind == "TrainJob":
         trainjob = obj
         runtime = given or _runtime_of(request, spec, cluster, release)
-        # Trainer below 2.3 ignores managedBy and runs an unsuspended job right here.
-        elsewhere = spec.get("managedBy") == MULTIKUEUE and (
-            release.at_least(Release.V2_3) or bool(spec.get("suspend"))
-        )
+        if elsewhere is None:
+            # Trainer below 2.3 ignores managedBy and runs an unsuspended job right here.
+            elsewhere = spec.get("managedBy") == MULTIKUEUE and (
+                release.at_least(Release.V2_3) or bool(spec.get("suspend"))
+            )
     else:
         runtime = Runtime(request.kind, request.namespace, request.name, obj, {})
+        elsewhere = False
     built: Built | None = None
     checkpoints: tuple[Checkpoint, ...] = ()
     if isinstance(runtime, Runtime):
@@ -85,8 +92,10 @@ def build_subject(
                 request.dry_run,
                 request.uid,
             )
-            # The old object is judged by the runtime of the new one, which cannot refer to another.
-            before.append(build_subject(then, cluster, policy, release, runtime if trainjob is not None else None))
+            # The old object is judged by the runtime of the new one, which cannot refer to another, and by the claims
+            # that the new one is judged by: what a resumed run of MultiKueue lacks it lacked before.
+            known = runtime if trainjob is not None else None
+            before.append(build_subject(then, cluster, policy, release, known, elsewhere))
         return before[0]
 
     return Subject(
