@@ -30,7 +30,7 @@ from webhook.script import Script, program_findings
 from webhook.script.corrected import whole_line
 from webhook.script.flow import foremost, is_surely_training, trainings
 from webhook.script.shell import Command, Shell
-from webhook.script.values import said, shown
+from webhook.script.values import said
 
 ID = "exit-status-lost"
 _REPORTS: Final = ("echo", "printf", "date", ":", "true")
@@ -112,7 +112,7 @@ def _judge(shell: Shell, command: Command, name: str) -> Remark | None:
             fix = f"bash -o pipefail -c '...'    # {shell.dialect} may not know pipefail"
         else:
             line = shell.line(command.place) or command.source
-            fix = "set -o pipefail\n" + whole_line(line, shown(line))
+            fix = "set -o pipefail\n" + whole_line(line, "# before this line")
         end = next(
             (one for one in reversed(shell.commands) if one.statement == command.statement and one.words), command
         )

@@ -71,7 +71,7 @@ def _remark(script: Script, save: Save, local: bool) -> Remark:
     return Remark(
         python.at(save.call),
         problem,
-        f"if {_rank(python)} == 0:\n    {whole_line(python.source.source(node), python.text(node))}",
+        f"if {_rank(python)} == 0:\n    {whole_line(python.source.source(node), '# the save, one level deeper')}",
         subject=save.name,
     )
 

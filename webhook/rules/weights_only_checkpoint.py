@@ -29,7 +29,7 @@ from webhook.model.script import Remark
 from webhook.model.subject import Subject
 from webhook.script import Python, Script, program_findings
 from webhook.script.contents import is_weights, keeps_optimizer, optimizer_of
-from webhook.script.corrected import with_node
+from webhook.script.corrected import LONGEST, with_node
 from webhook.script.flow import in_loop, loop_learns
 from webhook.script.names import Save, saves
 from webhook.script.values import said
@@ -126,6 +126,8 @@ def _whole(python: Python, save: Save) -> str:
         both = python.source.source(node).rstrip("}").rstrip(" ,")
         # What DCP is given may be the objects themselves.
         state = optimizer if distributed and isinstance(node.values[0], ast.Name) else f"{optimizer}.state_dict()"
+        if len(both) > LONGEST:
+            return f'"optimizer": {state}'
         whole = f'{both}, "optimizer": {state}}}'
         if save.call.line == node.lineno == node.end_lineno:
             return with_node(python, node, whole)

@@ -12,8 +12,9 @@ from webhook.script.program import Invocation, Script
 from webhook.script.python import Call, Python
 from webhook.script.shell import Shell
 
-LONGEST: Final = 160
-"""Characters of the user's own that the corrected line may hold; where there are more, the setting alone is said."""
+LONGEST: Final = 80
+"""Characters of the user's own that the corrected line may hold, as a message may (training-program.md); where there
+are more, the setting alone is said."""
 _YAML: Final = {"True": "true", "False": "false", "None": "null"}
 _TRUTHS: Final = frozenset(("true", "false", "yes", "no", "on", "off", "1", "0"))
 _ENDS: Final = ("|", "||", "&", "&&", ";")
