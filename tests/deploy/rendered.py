@@ -4,8 +4,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from tests import fast_yaml
 from tests.deploy.tools import find
 
 Object = dict[str, Any]
@@ -18,7 +17,7 @@ def kustomize(folder: Path) -> list[Object]:
     run = subprocess.run([find("kustomize"), "build", folder], capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr
     assert run.stderr == ""
-    return [document for document in yaml.safe_load_all(run.stdout) if document]
+    return [document for document in fast_yaml.safe_load_all(run.stdout) if document]
 
 
 def helm(*values: str, namespace: str = "checkpoint-guard") -> list[Object]:
@@ -31,7 +30,7 @@ def helm(*values: str, namespace: str = "checkpoint-guard") -> list[Object]:
         check=False,
     )
     assert run.returncode == 0, run.stderr
-    return [document for document in yaml.safe_load_all(run.stdout) if document]
+    return [document for document in fast_yaml.safe_load_all(run.stdout) if document]
 
 
 def is_hook(document: Object) -> bool:

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
+from tests import fast_yaml
 from webhook.effective import build_trainer_pods
 from webhook.model.cluster import Runtime
 from webhook.model.release import parse_release
@@ -61,7 +61,7 @@ def _has_pods(recorded: Any, name: str) -> bool:
 
 
 def _read(folder: Path) -> tuple[Any, Runtime]:
-    documents = list(yaml.safe_load_all((folder / "input.yaml").read_text()))
+    documents = list(fast_yaml.safe_load_all((folder / "input.yaml").read_text()))
     (trainjob,) = [document for document in documents if document["kind"] == "TrainJob"]
     ref = trainjob["spec"]["runtimeRef"]
     kind = ref.get("kind", "ClusterTrainingRuntime")

@@ -7,8 +7,8 @@ from textwrap import indent
 from typing import Any
 
 import pytest
-import yaml
 
+from tests import fast_yaml
 from webhook.cluster.files import FileView, load_text
 from webhook.decision import review_object
 from webhook.model.names import KINDS
@@ -195,14 +195,14 @@ def pasted(into: Any, new: Any) -> Any:
 def whole(rule: str, text: str) -> list[dict[str, Any]]:
     """The documents with the example in them, where a reader would put it."""
     zones = "".join(ZONED.format(kind=kind, zone=zone) for kind, zone in (("data", "a"), ("ckpt", "a"), ("ckpt", "b")))
-    job, runtime, claim, *rest = yaml.safe_load_all(AROUND + zones)
+    job, runtime, claim, *rest = fast_yaml.safe_load_all(AROUND + zones)
     jobset = runtime["spec"]["template"]["spec"]
     (work,) = jobset["replicatedJobs"]
     template = work["template"]["spec"]
     pod = template["template"]["spec"]
     (node,) = pod["containers"]
     trainer = job["spec"]["trainer"]
-    example = yaml.safe_load(text.partition("# TrainJob, merged")[0])
+    example = fast_yaml.safe_load(text.partition("# TrainJob, merged")[0])
     if rule in ("claim-not-shared", "pods-retry-alone", "ranks-resume-apart", "unguarded-rank-write"):
         trainer["numNodes"] = 2
     if rule == "shared-directory":
@@ -275,7 +275,7 @@ def whole(rule: str, text: str) -> list[dict[str, Any]]:
         else:
             job["spec"] = pasted(job["spec"], {key: value})
     if "# TrainJob, merged" in text:
-        (volume,) = yaml.safe_load(text.partition("# TrainJob, merged")[2].partition("\n")[2])["volumes"]
+        (volume,) = fast_yaml.safe_load(text.partition("# TrainJob, merged")[2].partition("\n")[2])["volumes"]
         pod["volumes"] = example["volumes"]
         patch(job, "volumes", [volume])
     return [job, runtime, claim, *rest]
@@ -294,9 +294,9 @@ def patch(job: dict[str, Any], key: str, value: Any) -> None:
 def drawn(rule: str, text: str) -> set[str]:
     """The rules that are drawn by the objects with the example in them."""
     served = Release.V2_1 if rule == "env-in-override" else Release.V2_3
-    documents = load_text(yaml.safe_dump_all(whole(rule, text)).encode(), "example").documents
+    documents = load_text(fast_yaml.safe_dump_all(whole(rule, text)).encode(), "example").documents
     old: dict[str, Any] | None = None
-    if rule == "wedging-update" and "trainer" in yaml.safe_load(text):
+    if rule == "wedging-update" and "trainer" in fast_yaml.safe_load(text):
         old = next(document.object for document in documents if document.kind == "TrainJob")
         old = {**old, "spec": {**old["spec"], "suspend": True, "trainer": {"env": [{"name": "LR", "value": "0.2"}]}}}
         for document in documents:

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
+from tests import fast_yaml
 from tests.rules.cases import case_files, options_of, run_documents
 from webhook.cluster.files import FileView, load_text
 from webhook.decision import review_object
@@ -27,7 +27,7 @@ META = {"name", "namespace", "generateName", "labels", "annotations"}
 @cache
 def schema_of(kind: str, release: str) -> dict[str, Any]:
     file = CRDS / f"trainer-{LEVELS[release]}" / f"{kind.lower()}s.yaml"
-    versions = yaml.load(file.read_bytes(), yaml.CSafeLoader)["spec"]["versions"]
+    versions = fast_yaml.safe_load(file.read_bytes())["spec"]["versions"]
     schema: dict[str, Any] = versions[0]["schema"]["openAPIV3Schema"]
     return schema
 
@@ -64,7 +64,7 @@ def misplaced(finding: Judged, release: str) -> list[str]:
     kind = finding.at.object.partition("/")[0]
     places = list(levels(schema_of(kind, release), finding.at.field))
     wrong: list[str] = []
-    for document in yaml.safe_load_all(re.sub(r"<[^<>\n]*>", "1", finding.fix)):
+    for document in fast_yaml.safe_load_all(re.sub(r"<[^<>\n]*>", "1", finding.fix)):
         if "apiVersion" in document:
             assert document["kind"] == "PersistentVolumeClaim"
             continue
@@ -107,7 +107,7 @@ FAULTS = (
 def test_a_fault_deep_in_the_pod_has_its_path(fault: str) -> None:
     if not CRDS.is_dir():
         pytest.skip("the CRDs are not at hand")
-    pod = yaml.safe_load(fault)
+    pod = fast_yaml.safe_load(fault)
     node = {"name": "node", "image": "a", **pod.pop("containers", [{}])[0]}
     job = {"name": "node", "template": {"spec": {"template": {"spec": {**pod, "containers": [node]}}}}}
     runtime = {"spec": {"template": {"spec": {"replicatedJobs": [job]}}}}

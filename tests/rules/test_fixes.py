@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
+from tests import fast_yaml
 from tests.rules.cases import case_files, run_documents
 from webhook.cluster.files import FileView, load_text
 from webhook.decision import default_object, review_object
@@ -37,7 +37,7 @@ def pasted(path: Path, served: Release) -> list[list[Any]]:
     """The documents of each fix that is, last of all, a part of the TrainJob."""
     found, _ = run_documents(path, load_text(path.read_bytes(), "case").documents, served)
     fixes = [
-        list(yaml.safe_load_all(finding.fix.replace("<class>", "everywhere")))
+        list(fast_yaml.safe_load_all(finding.fix.replace("<class>", "everywhere")))
         for label, finding in found
         if label.startswith("TrainJob/") and "spec:\n" in finding.fix
     ]
@@ -58,12 +58,12 @@ def test_the_fix_settles_it(path: Path, served: Release) -> None:
     found, _ = run_documents(path, load_text(path.read_bytes(), "case").documents, served, every=True)
     before = {finding.rule for label, finding in found if label.startswith("TrainJob/")}
     for documents in fixes:
-        text = [REACHABLE, *(yaml.safe_dump(document) for document in documents[:-1])]
-        for document in yaml.safe_load_all(path.read_text()):
+        text = [REACHABLE, *(fast_yaml.safe_dump(document) for document in documents[:-1])]
+        for document in fast_yaml.safe_load_all(path.read_text()):
             if document["kind"] == "TrainJob":
                 for field, entries in documents[-1]["spec"].items():
                     document["spec"][field] = [*(document["spec"].get(field) or ()), *entries]
-            text.append(yaml.safe_dump(document))
+            text.append(fast_yaml.safe_dump(document))
         fixed = load_text("\n---\n".join(text).encode(), "fixed").documents
         after, broken = run_documents(path, fixed, served, every=True)
         assert broken == ()
@@ -80,14 +80,14 @@ def test_the_variables_settle_it_in_the_order_in_which_they_are_pasted(path: Pat
     found, _ = run_documents(path, load_text(path.read_bytes(), "case").documents)
     pastes = [finding.fix for label, finding in found if label.startswith("TrainJob/") and "trainer:" in finding.fix]
     for paste in pastes:
-        env = yaml.safe_load(paste)["spec"]["trainer"]["env"]
-        documents = list(yaml.safe_load_all(path.read_text()))
+        env = fast_yaml.safe_load(paste)["spec"]["trainer"]["env"]
+        documents = list(fast_yaml.safe_load_all(path.read_text()))
         for document in documents:
             if document["kind"] == "TrainJob":
                 trainer = document["spec"].setdefault("trainer", {})
                 own = [one for one in trainer.get("env") or () if one["name"] not in {new["name"] for new in env}]
                 trainer["env"] = [*env, *own]
-        fixed = load_text(yaml.safe_dump_all(documents).encode(), "fixed").documents
+        fixed = load_text(fast_yaml.safe_dump_all(documents).encode(), "fixed").documents
         after, _ = run_documents(path, fixed, every=True)
         left = [finding for label, finding in after if label.startswith("TrainJob/")]
         assert [
@@ -101,7 +101,7 @@ def test_a_fix_that_begins_as_yaml_is_yaml(path: Path) -> None:
     found, _ = run_documents(path, load_text(path.read_bytes(), "case").documents)
     for _, finding in found:
         if re.match(r"(- )?[A-Za-z]+:(\n| )", finding.fix):
-            assert list(yaml.safe_load_all(finding.fix))
+            assert list(fast_yaml.safe_load_all(finding.fix))
 
 
 UNDECLARED = """\
@@ -149,13 +149,13 @@ def test_what_a_namespace_requires_is_there_after_one_paste(served: Release, mou
     """The directory alone would be refused next, for want of a volume under it."""
     text = UNDECLARED.replace("MOUNTS", "{name: d, mountPath: /data}" if mounted else "")
     text = text.replace("VOLUMES", "{name: d, persistentVolumeClaim: {claimName: mine}}" if mounted else "") + REACHABLE
-    documents = {document["kind"]: document for document in yaml.safe_load_all(text)}
+    documents = {document["kind"]: document for document in fast_yaml.safe_load_all(text)}
     view = FileView(load_text(text.encode(), "case").documents, served)
     request = Request("CREATE", "TrainJob", "team", "run", documents["TrainJob"])
     (found,) = review_object(request, view, Policy(), served).findings
     assert (found.rule, found.severity) == ("undeclared-checkpoint", Severity.DENY)
 
-    paste = yaml.safe_load(found.fix.replace("<claim>", "mine").replace("<run>", "run"))
+    paste = fast_yaml.safe_load(found.fix.replace("<claim>", "mine").replace("<run>", "run"))
     fixed = {**documents["TrainJob"], "metadata": {**documents["TrainJob"]["metadata"], **paste.get("metadata", {})}}
     fixed["spec"] = {**fixed["spec"], **paste["spec"]}
     done = default_object(Request("CREATE", "TrainJob", "team", "run", fixed), view, Policy(), served)

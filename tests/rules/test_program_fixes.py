@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
+from tests import fast_yaml
 from tests.rules.cases import FOLDER, run_documents
 from webhook.cluster.files import load_text
 from webhook.model.finding import Judged
@@ -79,7 +79,7 @@ def mended(text: str, number: int, fix: str) -> str:
 
 
 def findings(path: Path, documents: list[dict[str, Any]]) -> list[Judged]:
-    text = yaml.safe_dump_all(documents).encode()
+    text = fast_yaml.safe_dump_all(documents).encode()
     found, broken = run_documents(path, load_text(text, "case").documents, every=True)
     assert broken == ()
     return [finding for label, finding in found if label.startswith("TrainJob/") and finding.rule in PROGRAM]
@@ -88,7 +88,7 @@ def findings(path: Path, documents: list[dict[str, Any]]) -> list[Judged]:
 @pytest.mark.parametrize("path", cases(), ids=lambda path: f"{path.parent.name}/{path.stem}")
 def test_the_corrected_line_settles_it(path: Path) -> None:
     rule = path.parent.name
-    documents = list(yaml.safe_load_all(path.read_text()))
+    documents = list(fast_yaml.safe_load_all(path.read_text()))
     trainer = documents[-1]["spec"]["trainer"]
     before = findings(path, documents)
     for _ in range(4):
