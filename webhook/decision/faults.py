@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from webhook.model.finding import Judged, Origin, Severity
+from webhook.model.finding import Judged, Origin, Severity, broken_rule
 from webhook.model.request import MalformedObject, Request
 from webhook.model.shape import check_shape
 
@@ -41,12 +41,10 @@ def _explain(kind: str, field: str) -> str:
 
 def broken_part(request: Request, what: str, error: Exception) -> Judged:
     """A fault of ours. The exception's text may hold what the user wrote, so only its type is told."""
-    return Judged(
-        "broken-rule",
-        Severity.WARN,
-        Origin(f"{request.kind}/{request.name}", "", what),
+    return broken_rule(
+        f"{request.kind}/{request.name}",
+        what,
         f'"{what}" failed on this object with {type(error).__name__} and was left out',
         "one check of the guard did not run, so a fault that it looks for may have passed",
-        "report it with the object to whoever runs checkpoint-guard",
-        subject=what,
+        what,
     )

@@ -28,7 +28,7 @@ from webhook.model.cluster import ClusterView, Runtime
 from webhook.model.default import Context, Default
 from webhook.model.draft import Draft
 from webhook.model.entries import find
-from webhook.model.finding import Judged, Origin, Severity, as_set
+from webhook.model.finding import Judged, as_set, broken_rule
 from webhook.model.injected import (
     Added,
     AddedToJob,
@@ -212,12 +212,10 @@ def _record(draft: Draft, context: Context) -> bool:
 
 def _fault(request: Request, what: str, error: Exception) -> Judged:
     """A fault of ours. The exception's text may hold what the user wrote, so only its type is told."""
-    return Judged(
-        "broken-rule",
-        Severity.WARN,
-        Origin(f"{request.kind}/{request.name}", "", what),
+    return broken_rule(
+        f"{request.kind}/{request.name}",
+        what,
         f'default "{what}" failed on this object with {type(error).__name__} and was left out',
         "what the guard fills in may be missing, so the run may not come back",
-        "report it with the object to whoever runs checkpoint-guard",
-        subject=what,
+        what,
     )

@@ -262,7 +262,7 @@ def told(script: Script, resume: Setting, fix: str, python: Python | None = None
     line = mended(script, resume, setting)
     if line == setting:
         return fix
-    return with_import(python, line) if python is not None and "pathlib." in setting else line
+    return with_import(python, line, "pathlib") if python is not None and "pathlib." in setting else line
 
 
 def turned(setting: Setting, value: Value) -> Setting:

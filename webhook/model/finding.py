@@ -74,6 +74,15 @@ class Judged(Struct, frozen=True):
     private: str = ""
 
 
+def broken_rule(label: str, short: str, problem: str, why: str, subject: str = "") -> Judged:
+    """What is said where a part of ours failed on the object ``label``; ``short`` and ``subject`` name the part.
+
+    ``problem`` may tell the exception's type; its text may hold what the user wrote.
+    """
+    fix = "report it with the object to whoever runs checkpoint-guard"
+    return Judged("broken-rule", Severity.WARN, Origin(label, "", short), problem, why, fix, subject=subject)
+
+
 def as_set(finding: Judged, rules: Mapping[str, str]) -> tuple[Judged, ...]:
     """A finding that no rule yields, as policy's ``rules`` have its id: nothing where it is off, never a denial."""
     setting = rules.get(finding.rule)

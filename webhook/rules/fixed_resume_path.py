@@ -67,7 +67,7 @@ def _loaded(script: Script) -> Iterator[Remark]:
     if _is_one(value) and name:
         newest = newest_of(load.python, _parent(value), name)
         fix = with_node(load.python, load.path, newest) if load.path is not None else newest
-        yield _remark(load.python.at(load.call), value, with_import(load.python, fix))
+        yield _remark(load.python.at(load.call), value, with_import(load.python, fix, "pathlib"))
 
 
 def _only(python: Python, node: ast.expr, around: Around | None) -> Value:

@@ -172,6 +172,7 @@ def _fix(script: Script, save: Save) -> str:
             f"newest = {newest_of(save.python, directory, name, ', default=None')}    # before the loop\n"
             'if newest:\n    state = torch.load(newest, map_location="cpu")\n'
             + "\n".join(f"    {one}" for one in read),
+            "pathlib",
         )
     return (
         "if os.path.exists(<newest>):\n"

@@ -30,7 +30,7 @@ from webhook.model.rule import Rule
 from webhook.model.script import Remark
 from webhook.model.subject import Subject
 from webhook.script import Python, Script, program_findings
-from webhook.script.corrected import with_node
+from webhook.script.corrected import with_import, with_node
 from webhook.script.listing import Listing, Pick, name_of, picks
 from webhook.script.names import numbered_saves
 from webhook.script.shell import Command, Shell
@@ -112,8 +112,7 @@ def _corrected(python: Python, pick: Pick) -> str:
     if pick.looped:
         names = node.args[0] if isinstance(node, ast.Call) and node.args else node
         best = with_node(python, node, f"sorted({source.source(names)}, {_NUMBERS})")
-        missing = [name for name in ("os", "re") if name not in source.imports]
-        return f"import {', '.join(missing)}\n{best}" if missing else best
+        return with_import(python, best, "os", "re")
     default = ""
     if isinstance(node, ast.Call) and not isinstance(node.func, ast.Attribute):
         base = node.args[0]
@@ -128,8 +127,7 @@ def _corrected(python: Python, pick: Pick) -> str:
     line = source.lines[node.lineno - 1]
     if node.lineno == node.end_lineno and line.isascii():
         best = (line[: node.col_offset] + best + line[node.end_col_offset :]).strip()
-    missing = [name for name in ("os", "re") if name not in source.imports]
-    return f"import {', '.join(missing)}\n{best}" if missing else best
+    return with_import(python, best, "os", "re")
 
 
 def _in_shell(shell: Shell) -> Iterator[Remark]:

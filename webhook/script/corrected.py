@@ -73,9 +73,10 @@ def newest_of(python: Python, directory: str, name: str, default: str = "") -> s
     return f'max(pathlib.Path("{directory}").glob("{name}"), key=lambda p: p.stat().st_mtime{default})'
 
 
-def with_import(python: Python, fix: str) -> str:
-    """The same behind the import that it needs and the text lacks."""
-    return fix if "pathlib" in python.source.imports else f"import pathlib\n{fix}"
+def with_import(python: Python, fix: str, *modules: str) -> str:
+    """The same behind those of the modules that it needs and the text does not import."""
+    missing = [name for name in modules if name not in python.source.imports]
+    return f"import {', '.join(missing)}\n{fix}" if missing else fix
 
 
 def _shared(line: str, old: str) -> int:

@@ -14,7 +14,7 @@ import orjson
 from msgspec import Struct
 
 from webhook.message import denial_text, printable, warning_lines
-from webhook.model.finding import Judged, Origin, Severity
+from webhook.model.finding import Judged, Origin, Severity, broken_rule
 from webhook.model.names import GROUP, KINDS
 from webhook.model.request import Request
 from webhook.model.surrogates import without_lone_surrogates
@@ -99,13 +99,11 @@ def malformed(request: Request, field: str, problem: str) -> Judged:
 
 def broken(request: Request, error: Exception) -> Judged:
     """The finding for a fault of ours that no part of the engine caught. The error's own text may be the user's."""
-    return Judged(
-        "broken-rule",
-        Severity.WARN,
-        Origin(f"{request.kind}/{request.name}", "", "checkpoint-guard"),
+    return broken_rule(
+        f"{request.kind}/{request.name}",
+        "checkpoint-guard",
         f'the check failed on this object with "{type(error).__name__}"',
         "nothing was checked, so a fault that loses the run may have passed",
-        "report it with the object to whoever runs checkpoint-guard",
     )
 
 
