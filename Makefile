@@ -6,7 +6,7 @@ STAMP := $(VENV)/.stamp
 # More workers than the two cores of CI: many tests wait.
 JOBS ?= 4
 
-.PHONY: setup demo check unit lowest e2e e2e-nodes deploy-tools test golden docs bench cluster controlplane lock dist sbom clean
+.PHONY: setup demo check unit lowest e2e e2e-full e2e-nodes deploy-tools test golden docs bench cluster controlplane lock dist sbom clean
 
 setup: $(STAMP)
 
@@ -55,6 +55,12 @@ e2e: controlplane
 	  $(BIN)/python -m pytest --last-failed --last-failed-no-failures=none tests/e2e; }
 
 test: check e2e
+
+# Everything, also what is marked `full`: before a release, and before an issue is called resolved. It takes hours.
+e2e-full: controlplane
+	E2E_FULL=1 RECIPES=1 $(BIN)/python -m pytest -n $(JOBS) --dist worksteal --ignore tests/e2e --ignore tests/e2e_nodes
+	E2E_FULL=1 $(BIN)/python -m pytest -n 2 tests/e2e
+	E2E_FULL=1 $(BIN)/python -m tests.e2e_nodes
 
 # kustomize, Helm and promtool, built once into the cache.
 deploy-tools: $(STAMP)
