@@ -24,7 +24,7 @@ from webhook.server.envelope import parse_review
 from webhook.server.run import spare_collections
 
 COLD = 2.9
-"""The contract allows 25 us and 3 ms where ``orjson.loads`` takes 4.6 us and ``ast.parse`` 3.4 us a line."""
+"""Allowed are 25 us and 3 ms where ``orjson.loads`` takes 4.6 us and ``ast.parse`` 3.4 us a line."""
 
 _LINES = 300
 

@@ -1,8 +1,16 @@
-"""What holds for every suite: tests marked `full` run where `E2E_FULL=1`, which `make e2e-full` sets."""
+"""What holds for every suite.
+
+Tests marked `full` run where `E2E_FULL=1`, which `make e2e-full` sets.
+"""
 
 import os
 
 import pytest
+from hypothesis import settings
+
+# Time is measured in benchmarks; here a busy machine would fail what is right.
+settings.register_profile("untimed", deadline=None)
+settings.load_profile("untimed")
 
 FULL = os.environ.get("E2E_FULL") == "1"
 

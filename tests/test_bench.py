@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from bench.objects import managed_fields, review, trainjob
-
-CAPTURED = Path(__file__).parents[2] / "shared" / "admission-reviews"
+from tests.golden import captures
 
 
 def _captured() -> list[Any]:
     found = []
-    for path in sorted(CAPTURED.glob("*/*-CREATE*.json")):
-        obj = json.loads(path.read_bytes())["request"]["object"]
+    for capture in captures():
+        if "-CREATE" not in capture.name:
+            continue
+        obj = capture.review["request"]["object"]
         (entry,) = obj["metadata"]["managedFields"]
         if obj["kind"] == "TrainJob" and entry["operation"] == "Update":
-            found.append(pytest.param(obj, entry["fieldsV1"], id=f"{path.parent.name} {path.stem}"))
-    return found or [pytest.param({}, {}, marks=pytest.mark.skip(f"there is no {CAPTURED}"))]
+            found.append(pytest.param(obj, entry["fieldsV1"], id=str(capture)))
+    return found
 
 
 @pytest.mark.parametrize(("obj", "fields"), _captured())

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
+from tests import fast_yaml, golden
 from webhook.cluster.kinds import served_release
 from webhook.cluster.objects import parse_claim, parse_volume
 from webhook.cluster.tables import ClaimTable, ClassTable, NamespaceTable, RunTable, RuntimeTable, VolumeTable
 from webhook.model.cluster import Gap, Namespace
 from webhook.model.release import Release
-
-CRDS = Path(__file__).parents[3] / "shared" / "crds"
 
 CLAIMS: list[dict[str, Any]] = [
     {"spec": {"accessModes": ["ReadWriteOnce"], "storageClassName": "", "volumeName": "pv"}},
@@ -274,12 +272,7 @@ def test_a_run_that_the_engine_cannot_read_is_left_out() -> None:
 
 @pytest.mark.parametrize("release", list(Release))
 def test_the_release_is_told_by_its_crd(release: Release) -> None:
-    import yaml
-
-    folder = next(iter(CRDS.glob(f"trainer-v{release.value}.*")), None) if CRDS.is_dir() else None
-    if folder is None:
-        pytest.skip("no CRDs of Trainer's releases beside the project")
-    assert served_release(yaml.safe_load((folder / "trainjobs.yaml").read_text())) is release
+    assert served_release(fast_yaml.safe_load(golden.crd(golden.TRAINERS[release.value], "trainjobs"))) is release
 
 
 @pytest.mark.parametrize(

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import copy
-from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests import golden
 from tests.defaults.world import applied
 from tests.effective.objects import find_checkpoints
-from webhook.cluster.files import FileView, load_files
+from webhook.cluster.files import FileView, load_text
 from webhook.defaults import default
 from webhook.effective import build_trainer_pods
 from webhook.model.cluster import Runtime
@@ -20,8 +20,6 @@ from webhook.model.policy import Policy
 from webhook.model.release import Release, parse_release
 from webhook.model.request import Request
 
-GOLDEN = Path(__file__).parents[2].parent / "shared" / "golden"
-RELEASES = sorted(path.name for path in GOLDEN.glob("*")) or ["none"]
 POLICY = Policy()
 NAMES = ("TRAINJOB_NAME", *POLICY.directory.variables)
 
@@ -40,13 +38,12 @@ def without_ours(effective: EffectiveSet) -> list[Any]:
     return jobs
 
 
-@pytest.mark.skipif(not GOLDEN.is_dir(), reason="no folder ../shared/golden here")
-@pytest.mark.parametrize("folder", RELEASES)
-def test_only_ours_is_added(folder: str) -> None:
-    release = parse_release(folder)
+@pytest.mark.parametrize("recorded", golden.RELEASES)
+def test_only_ours_is_added(recorded: str) -> None:
+    release = parse_release(recorded)
     filled = 0
-    for path in sorted((GOLDEN / folder).glob("*/input.yaml")):
-        loaded = load_files([str(path)])
+    for pair in golden.pairs(recorded):
+        loaded = load_text(pair.input, pair.name)
         view = FileView(loaded.documents, release)
         for document in loaded.of_kind("TrainJob"):
             run = copy.deepcopy(document.object)
@@ -54,24 +51,24 @@ def test_only_ours_is_added(folder: str) -> None:
             run["metadata"]["annotations"] = {**annotations, CLAIM: "unknown"}
             asked = Request("CREATE", "TrainJob", document.namespace, document.name, run)
             done = default(asked, view, POLICY, release)
-            assert done.broken == (), path
+            assert done.broken == (), pair
             assert applied(run, done.patch) == done.object
             again = Request("CREATE", "TrainJob", document.namespace, document.name, done.object)
-            assert default(again, view, POLICY, release).patch == (), path
+            assert default(again, view, POLICY, release).patch == (), pair
             if done.patch:
                 filled += 1
-                check(view, document.namespace, run, done.object, release, path)
+                check(view, document.namespace, run, done.object, release, pair)
     assert filled > 10
 
 
-def check(view: FileView, namespace: str, run: Any, after: Any, release: Release, path: Path) -> None:
+def check(view: FileView, namespace: str, run: Any, after: Any, release: Release, pair: golden.Pair) -> None:
     reference = run["spec"]["runtimeRef"]
     runtime = view.runtime(reference.get("kind") or "ClusterTrainingRuntime", namespace, reference["name"])
     assert isinstance(runtime, Runtime)
     before = build_trainer_pods(run, runtime, release)
     built = build_trainer_pods(after, runtime, release)
-    assert without_ours(built) == without_ours(before), path
+    assert without_ours(built) == without_ours(before), pair
     for checkpoint in find_checkpoints(built, POLICY.directory.variables, lambda *_: Storage(StorageKind.NONE, "")):
         if checkpoint.status is not DirectoryStatus.NONE:
-            assert checkpoint.mount is not None, path
-            assert checkpoint.status is not DirectoryStatus.UNEXPANDED, path
+            assert checkpoint.mount is not None, pair
+            assert checkpoint.status is not DirectoryStatus.UNEXPANDED, pair

@@ -1,55 +1,37 @@
-"""Our pods against those that the real Trainer and JobSet controllers made of the same objects.
-
-The recordings stand beside the repository (``../shared/golden/<release>/<pair>/``) or where ``CKPTGUARD_GOLDEN`` says;
-without them the tests are skipped.
-"""
+"""Our pods against those that the real Trainer and JobSet controllers made of the same objects."""
 
 from __future__ import annotations
 
 import json
-import os
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests import fast_yaml
+from tests import fast_yaml, golden
 from webhook.effective import build_trainer_pods
 from webhook.model.cluster import Runtime
 from webhook.model.release import parse_release
 from webhook.reports.pods import pods_result
 
-GOLDEN = Path(os.environ.get("CKPTGUARD_GOLDEN") or Path(__file__).parents[3] / "shared" / "golden")
-RELEASES = sorted(folder.name for folder in GOLDEN.iterdir()) if GOLDEN.is_dir() else []
 FIELDS = ("name", "image", "command", "args", "env", "volumeMounts", "envFrom", "restartPolicy", "workingDir")
 REFUSED_BY_THE_JOB_API = "Job"
 FOREIGN_JOB = "g-107"
 """An override of a job that the runtime does not have: refused, and not among the pods that we tell."""
 
 
-def test_recordings_are_found_or_said_to_be_missing() -> None:
-    if not RELEASES:
-        pytest.skip(f"no recordings: {GOLDEN} is not there")
-    assert RELEASES
-
-
-@pytest.mark.parametrize("release", RELEASES)
+@pytest.mark.parametrize("release", golden.RELEASES)
 def test_pods_equal_the_recorded_ones(release: str) -> None:
     compared = 0
     wrong: dict[str, Any] = {}
-    for folder in sorted((GOLDEN / release).iterdir()):
-        recorded = json.loads((folder / "expected.json").read_text())
-        if (folder / "update.json").exists() or not _has_pods(recorded, folder.name):
+    for pair in golden.pairs(release):
+        if pair.update is not None or not _has_pods(pair.expected, pair.name):
             continue
-        trainjob, runtime = _read(folder)
+        trainjob, runtime = _read(pair)
         effective = build_trainer_pods(trainjob, runtime, parse_release(release))
-        ours = pods_result("TrainJob", folder.name, trainjob["metadata"].get("name", ""), effective)
-        wanted = [recorded]
-        if (folder / "expected.alt.json").exists():
-            wanted.append(json.loads((folder / "expected.alt.json").read_text()))
+        ours = pods_result("TrainJob", pair.name, trainjob["metadata"].get("name", ""), effective)
         compared += 1
-        if _comparable(ours) not in [_comparable(_renamed(record, trainjob)) for record in wanted]:
-            wrong[folder.name] = _comparable(ours)
+        if _comparable(ours) not in [_comparable(_renamed(record, trainjob)) for record in pair.outcomes]:
+            wrong[pair.name] = _comparable(ours)
     assert not wrong
     assert compared > 100
 
@@ -60,8 +42,8 @@ def _has_pods(recorded: Any, name: str) -> bool:
     return bool(recorded["jobs"]) and recorded["refused"]["by"] == REFUSED_BY_THE_JOB_API and FOREIGN_JOB not in name
 
 
-def _read(folder: Path) -> tuple[Any, Runtime]:
-    documents = list(fast_yaml.safe_load_all((folder / "input.yaml").read_text()))
+def _read(pair: golden.Pair) -> tuple[Any, Runtime]:
+    documents = list(fast_yaml.safe_load_all(pair.input))
     (trainjob,) = [document for document in documents if document["kind"] == "TrainJob"]
     ref = trainjob["spec"]["runtimeRef"]
     kind = ref.get("kind", "ClusterTrainingRuntime")

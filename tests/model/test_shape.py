@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import copy
-from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webhook.cluster.files import load_files
+from tests import golden
+from webhook.cluster.files import load_text
 from webhook.model.request import MalformedObject
 from webhook.model.shape import check_limits, check_shape
 
@@ -278,12 +278,11 @@ def test_one_wrong_value_anywhere_is_right_or_malformed(data: st.DataObject, val
         list(check_limits("TrainJob", made))
 
 
-SHARED = Path(__file__).parents[3] / "shared"
-
-
-@pytest.mark.skipif(not SHARED.is_dir(), reason="the recorded objects are not here")
-def test_nothing_that_real_controllers_took_is_malformed() -> None:
-    loaded = load_files([str(SHARED / folder) for folder in ("golden", "manifests", "cases")])
-    # every pair has the same names, so that duplicates are the only errors
-    assert [error for error in loaded.errors if "stands twice" not in error.message] == []
-    assert len(loaded.documents) > 500
+@pytest.mark.parametrize("release", golden.RELEASES)
+def test_nothing_that_real_controllers_took_is_malformed(release: str) -> None:
+    count = 0
+    for pair in golden.pairs(release):
+        loaded = load_text(pair.input, pair.name)
+        assert loaded.errors == [], pair
+        count += len(loaded.documents)
+    assert count > 300

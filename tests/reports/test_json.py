@@ -1,4 +1,4 @@
-"""The JSON of product.md, section 5, to the letter."""
+"""The JSON of a review, to the letter: programs read it."""
 
 from __future__ import annotations
 

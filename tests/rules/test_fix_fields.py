@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests import fast_yaml
+from tests import fast_yaml, golden
 from tests.rules.cases import case_files, options_of, run_documents
 from webhook.cluster.files import FileView, load_text
 from webhook.decision import review_object
@@ -19,15 +19,12 @@ from webhook.model.policy import Policy
 from webhook.model.release import Release, infer_release
 from webhook.model.request import Request
 
-CRDS = Path(__file__).parents[3] / "shared" / "crds"
-LEVELS = {"2.0": "v2.0.1", "2.1": "v2.1.0", "2.2": "v2.2.1", "2.3": "v2.3.0"}
 META = {"name", "namespace", "generateName", "labels", "annotations"}
 
 
 @cache
 def schema_of(kind: str, release: str) -> dict[str, Any]:
-    file = CRDS / f"trainer-{LEVELS[release]}" / f"{kind.lower()}s.yaml"
-    versions = fast_yaml.safe_load(file.read_bytes())["spec"]["versions"]
+    versions = fast_yaml.safe_load(golden.crd(golden.TRAINERS[release], f"{kind.lower()}s"))["spec"]["versions"]
     schema: dict[str, Any] = versions[0]["schema"]["openAPIV3Schema"]
     return schema
 
@@ -77,8 +74,6 @@ def misplaced(finding: Judged, release: str) -> list[str]:
 
 @pytest.mark.parametrize("path", case_files(), ids=lambda path: f"{path.parent.name}/{path.stem}")
 def test_what_is_to_be_pasted_has_a_place(path: Path) -> None:
-    if not CRDS.is_dir():
-        pytest.skip("the CRDs are not at hand")
     documents = load_text(path.read_bytes(), "case").documents
     found, _ = run_documents(path, documents)
     spec = next((document.object.get("spec") for document in documents if document.kind == "TrainJob"), None)
@@ -105,8 +100,6 @@ FAULTS = (
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_deep_in_the_pod_has_its_path(fault: str) -> None:
-    if not CRDS.is_dir():
-        pytest.skip("the CRDs are not at hand")
     pod = fast_yaml.safe_load(fault)
     node = {"name": "node", "image": "a", **pod.pop("containers", [{}])[0]}
     job = {"name": "node", "template": {"spec": {"template": {"spec": {**pod, "containers": [node]}}}}}

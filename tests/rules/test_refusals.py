@@ -1,55 +1,41 @@
-"""What the real JobSet and Job API refused draws a word from us, and what they took draws no denial for its form.
-
-The pairs were recorded from the real controllers; they are an optional folder beside the project.
-"""
+"""What the real JobSet and Job API refused draws a word from us, and what they took draws no denial for its form."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from webhook.cluster.files import Document, FileView, load_files
+from tests import golden
+from webhook.cluster.files import Document, FileView, load_text
 from webhook.decision import review_object
 from webhook.model.policy import Policy
 from webhook.model.release import Release, parse_release
 from webhook.model.request import Request
 from webhook.model.verdict import Decision
 
-GOLDEN = Path(__file__).parents[2].parent / "shared" / "golden"
 FORM = {"volume-source-clash", "unbuildable-pod", "unknown-override-target", "env-in-override"}
 SAYS_WHY = FORM | {"restart-ruled-out"}
 
-pytestmark = pytest.mark.skipif(not GOLDEN.is_dir(), reason="no recorded pairs beside the project (../shared/golden)")
-
-if GOLDEN.is_dir():
-    PAIRS = sorted(path.parent for path in GOLDEN.glob("*/*/expected.json"))
-    EXPECTED = {pair: json.loads((pair / "expected.json").read_text()) for pair in PAIRS}
-else:
-    PAIRS, EXPECTED = [], {}
+PAIRS = [pair for release in golden.RELEASES for pair in golden.pairs(release)]
+EXPECTED = {pair: pair.expected for pair in PAIRS}
 
 
-def _id(pair: Path) -> str:
-    return f"{pair.parent.name}/{pair.name}"
-
-
-def _refused(pair: Path) -> bool:
+def _refused(pair: golden.Pair) -> bool:
     refused = EXPECTED[pair].get("refused") or {}
     return refused.get("by") in ("JobSet", "Job") and "panic" not in refused.get("message", "")
 
 
 REFUSED = [pair for pair in PAIRS if _refused(pair)]
 ACCEPTED = [pair for pair in PAIRS if EXPECTED[pair]["accepted"]]
-UPDATED = [pair for pair in PAIRS if (pair / "update.json").exists()]
+UPDATED = [pair for pair in PAIRS if pair.update is not None]
 
 
-def _objects(pair: Path) -> tuple[list[Document], Release]:
-    loaded = load_files([str(pair / "input.yaml")])
+def _objects(pair: golden.Pair) -> tuple[list[Document], Release]:
+    loaded = load_text(pair.input, "input.yaml")
     assert not loaded.errors, loaded.errors
-    return loaded.documents, parse_release(pair.parent.name)
+    return loaded.documents, parse_release(pair.release)
 
 
 def _review(
@@ -65,7 +51,7 @@ def _review(
     return decision
 
 
-def _decisions(pair: Path) -> Iterator[Decision]:
+def _decisions(pair: golden.Pair) -> Iterator[Decision]:
     documents, release = _objects(pair)
     view = FileView(documents, release)
     for document in documents:
@@ -73,8 +59,8 @@ def _decisions(pair: Path) -> Iterator[Decision]:
             yield _review(document, view, release)
 
 
-@pytest.mark.parametrize("pair", REFUSED, ids=_id)
-def test_a_refused_pair_is_told_why(pair: Path) -> None:
+@pytest.mark.parametrize("pair", REFUSED, ids=str)
+def test_a_refused_pair_is_told_why(pair: golden.Pair) -> None:
     told = [
         finding.rule
         for decision in _decisions(pair)
@@ -84,8 +70,8 @@ def test_a_refused_pair_is_told_why(pair: Path) -> None:
     assert told, EXPECTED[pair]["refused"]["message"]
 
 
-@pytest.mark.parametrize("pair", ACCEPTED, ids=_id)
-def test_an_accepted_pair_draws_no_denial_for_its_form(pair: Path) -> None:
+@pytest.mark.parametrize("pair", ACCEPTED, ids=str)
+def test_an_accepted_pair_draws_no_denial_for_its_form(pair: golden.Pair) -> None:
     denied = [
         (finding.rule, str(finding.at), finding.problem)
         for decision in _decisions(pair)
@@ -108,11 +94,10 @@ def _merged(target: Any, patch: Any) -> Any:
     return out
 
 
-@pytest.mark.parametrize("pair", UPDATED, ids=_id)
-def test_an_update_that_wedged_the_run_is_denied_and_no_other(pair: Path) -> None:
+@pytest.mark.parametrize("pair", UPDATED, ids=str)
+def test_an_update_that_wedged_the_run_is_denied_and_no_other(pair: golden.Pair) -> None:
     documents, release = _objects(pair)
-    recorded = json.loads((pair / "update.json").read_text())
-    steps = recorded.get("steps") or [{"kind": "TrainJob", "patch": recorded}]
+    steps = pair.update.get("steps") or [{"kind": "TrainJob", "patch": pair.update}]
     verdicts = []
     for step in steps:
         for document in documents:

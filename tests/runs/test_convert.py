@@ -131,17 +131,27 @@ def test_the_command_names_file_and_line(tmp_path: Path, capsys: pytest.CaptureF
     assert "cannot be read" in capsys.readouterr().err
 
 
-def test_the_users_own_document_converts() -> None:
-    """The example in the document that the project began with, read where it is at hand."""
-    seeds = Path(__file__).parents[3] / "shared" / "seeds"
-    texts = [path.read_text() for path in sorted(seeds.glob("*.txt"))] if seeds.is_dir() else []
-    found = [text for text in texts if "kind: Training\n" in text]
-    if not found:
-        pytest.skip("the documents are not at hand")
-    start = found[0].index("kind: Training\n")
-    lines = found[0][start:].splitlines()
-    kept = lines[: next(at for at, line in enumerate(lines) if "path:" in line) + 1]
-    made, faults = convert(yaml.safe_load("\n".join(kept)), Wanted())
+def test_a_document_as_guides_show_it_converts() -> None:
+    text = """
+kind: Training
+version: v1
+
+job:
+  name: mistral-sft
+
+environment:
+  image: registry.example/sft:2
+  command: python sft.py
+
+resources:
+  gpuNum: 8
+  gpuType: h100-80g
+
+storage:
+  checkpoint:
+    path: /data
+"""
+    made, faults = convert(yaml.safe_load(text), Wanted())
     assert faults == []
     assert made["metadata"]["annotations"]["checkpoint-guard.io/layout"] == "tiered"
 

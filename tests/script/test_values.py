@@ -1,4 +1,4 @@
-"""Values are followed through what the contract names, and anything else is unknown."""
+"""Values are followed through what a manifest and a program write down, and anything else is unknown."""
 
 from __future__ import annotations
 

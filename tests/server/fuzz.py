@@ -8,7 +8,8 @@ import random
 from collections.abc import Sequence
 from typing import Any
 
-from tests.server.serving import body_of, captures, review
+from tests.golden import captures
+from tests.server.serving import body_of, review
 from webhook.bootstrap import NothingKnown
 from webhook.cluster.tables import Tables
 from webhook.model.cluster import Claim, Gap, Namespace, PersistentVolume, Runtime, StorageClass
@@ -102,7 +103,7 @@ NAMESPACE = {
     }
 }
 
-SEEDS: list[bytes] = [path.read_bytes() for path in captures()] + [
+SEEDS: list[bytes] = [capture.body for capture in captures()] + [
     body_of(review()),
     body_of(review(RUNTIME, kind="ClusterTrainingRuntime")),
     body_of(review(operation="UPDATE", oldObject=review()["request"]["object"])),

@@ -10,7 +10,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -29,7 +28,6 @@ from webhook.server.app import Front, State
 from webhook.server.gate import Gate
 from webhook.server.run import build_server
 
-SHARED = Path(__file__).parents[3] / "shared" / "admission-reviews"
 UID = "0f9f3f1e-1111-2222-3333-444455556666"
 PATCH = ({"op": "add", "path": "/metadata/annotations", "value": {"example.com/seen": "true"}},)
 DENIED = Judged(
@@ -40,10 +38,6 @@ DENIED = Judged(
     "the directory goes with the pod",
     "persistentVolumeClaim: {claimName: train-ckpt}",
 )
-
-
-def captures() -> list[Path]:
-    return sorted(SHARED.glob("*/*.json")) if SHARED.is_dir() else []
 
 
 def review(obj: Any = ..., operation: Any = "CREATE", kind: str = "TrainJob", **request: Any) -> dict[str, Any]:

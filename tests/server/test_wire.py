@@ -9,7 +9,8 @@ from typing import Any
 import jsonpatch
 import pytest
 
-from tests.server.serving import PATCH, UID, Running, captures, message, review, serving
+from tests.golden import Capture, captures
+from tests.server.serving import PATCH, UID, Running, message, review, serving
 from webhook.server.gate import Gate
 
 LANES = {"lane": (), "asgi": ("TE: trailers",)}
@@ -300,12 +301,12 @@ def test_too_many_at_once(by: tuple[str, ...]) -> None:
         assert running.post("/mutate", review(), *by).code == 200
 
 
-@pytest.mark.parametrize("path", captures(), ids=lambda path: f"{path.parent.name}-{path.stem}")
-def test_captured(running: Running, by: tuple[str, ...], path: Any) -> None:
-    captured = json.loads(path.read_bytes())
+@pytest.mark.parametrize("capture", captures(), ids=str)
+def test_captured(running: Running, by: tuple[str, ...], capture: Capture) -> None:
+    captured = capture.review
     for webhook in ("/mutate", "/validate"):
-        answer = running.post(webhook, path.read_bytes(), *by)
+        answer = running.post(webhook, capture.body, *by)
         assert answer.code == 200
         assert answer.response["uid"] == captured["request"]["uid"]
-    patch = json.loads(base64.b64decode(running.post("/mutate", path.read_bytes()).response["patch"]))
+    patch = json.loads(base64.b64decode(running.post("/mutate", capture.body).response["patch"]))
     assert jsonpatch.apply_patch(captured["request"]["object"], patch)

@@ -41,7 +41,7 @@ class Claim(Struct, frozen=True):
 
     @property
     def bound(self) -> bool:
-        """Bound means that ``spec.volumeName`` is set (product.md, section 1)."""
+        """Bound means that ``spec.volumeName`` is set."""
         return self.volume_name != ""
 
     def modes_text(self) -> str:

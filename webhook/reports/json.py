@@ -1,4 +1,4 @@
-"""A review for programs: the JSON of product.md, section 5."""
+"""A review for programs, as JSON. Fields are added and never renamed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The effective pods: as JSON in the shape of product.md, section 5, and as a tree to read.
+"""The effective pods: as JSON for programs, and as a tree to read.
 
 The JSON has each Job as the Job API stores it: fields that Kubernetes leaves out are left out, volumes have their
 core/v1 defaults (``k8s.io/kubernetes/pkg/apis/core/v1/defaults.go``). Origins are ``<object> <field>`` by JSON pointer.

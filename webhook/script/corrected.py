@@ -13,7 +13,7 @@ from webhook.script.python import Call, Python
 from webhook.script.shell import Shell
 
 LONGEST: Final = 80
-"""Characters of the user's own that the corrected line may hold, as a message may (training-program.md); where there
+"""Characters of the user's own that the corrected line may hold, as a message may; where there
 are more, the setting alone is said."""
 _YAML: Final = {"True": "true", "False": "false", "None": "null"}
 _TRUTHS: Final = frozenset(("true", "false", "yes", "no", "on", "off", "1", "0"))

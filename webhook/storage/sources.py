@@ -1,4 +1,4 @@
-"""The volume sources of core/v1, none forgotten, and what each is worth (product.md, section 1)."""
+"""The volume sources of core/v1, none forgotten, and what each is worth."""
 
 from __future__ import annotations
 
