@@ -63,19 +63,27 @@ def warning_lines(findings: Iterable[Judged]) -> tuple[str, ...]:
 
     Where not all fit, the last line says how many are missing.
     """
-    lines = list(dict.fromkeys(warning_line(finding) for finding in findings if finding.severity is not Severity.AUDIT))
+    shown = [finding for finding in findings if finding.severity is not Severity.AUDIT]
+    lines: dict[str, int] = {}
     used = 0
-    for index, line in enumerate(lines):
-        left = len(lines) - index - 1
+    for index, finding in enumerate(shown):
+        if (line := warning_line(finding)) in lines:
+            continue
+        lines[line] = index
         used += len(line)
-        if used + (LINE if left else 0) > BUDGET:
-            more = f"and {left + 1} more findings: ckptguard review shows all of them"
-            return (*lines[:index], more)
-    return tuple(lines)
+        if used > BUDGET:
+            break
+    told = list(lines)
+    if used <= BUDGET:
+        return tuple(told)
+    while used + LINE > BUDGET:
+        used -= len(told.pop())
+    left = len(shown) - lines[told[-1]] - 1 if told else len(shown)
+    return (*told, f"and {left} more findings: ckptguard review shows all of them")
 
 
-def denial_text(decision: Decision, own: str) -> str:
-    """What the user reads when the object is refused: every finding, the denials first.
+def denial_text(decision: Decision, own: str, limit: int | None = None) -> str:
+    """What the user reads when the object is refused: every finding, the denials first; at most ``limit`` characters.
 
     kubectl prints it as it is behind a prefix of its own, so the first line is a sentence that ends that long line and
     each finding starts at the left edge. Audited findings are for the audit log alone.
@@ -83,9 +91,14 @@ def denial_text(decision: Decision, own: str) -> str:
     shown = [finding for finding in decision.findings if finding.severity is not Severity.AUDIT]
     denials = sum(finding.severity is Severity.DENY for finding in shown)
     lines = [headline(own, denials, len(shown) - denials)]
+    room = -1 if limit is None else limit - len(lines[0])
     for finding in shown:
-        lines.extend(block(finding, own))
-    return "\n".join(lines)
+        told = block(finding, own)
+        lines.extend(told)
+        if limit is not None and (room := room - sum(map(len, told)) - len(told)) < 0:
+            break
+    text = "\n".join(lines)
+    return text if limit is None or len(text) <= limit else text[: limit - 1] + "…"
 
 
 def headline(own: str, denials: int, warnings: int) -> str:

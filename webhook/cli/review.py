@@ -128,7 +128,8 @@ def _order() -> dict[str, int]:
 def _joined(judged: tuple[Judged, ...], filling: tuple[Judged, ...]) -> tuple[Judged, ...]:
     """The findings of both questions, each once, by severity and then in the order of the rules."""
     order = _order()
-    more = [finding for finding in filling if finding not in judged]
+    known = set(judged)
+    more = [finding for finding in filling if finding not in known]
     return tuple(
         sorted(
             (*judged, *more),

@@ -13,7 +13,7 @@ from webhook.decision.severity import EXEMPT, PUT_BACK_ONLY, WEIGHT, in_mode, mo
 from webhook.decision.subject import build_subject, with_strays
 from webhook.defaults import default
 from webhook.model.cluster import ClusterView, Runtime
-from webhook.model.finding import Finding, Judged, Severity
+from webhook.model.finding import Finding, Judged, Made, Severity
 from webhook.model.names import KINDS
 from webhook.model.policy import Policy
 from webhook.model.release import Release, infer_release
@@ -123,7 +123,7 @@ def _judge(rule: Rule, finding: Finding, severity: Severity) -> Judged:
         finding.at,
         finding.problem,
         finding.why or rule.why,
-        finding.fix,
+        finding.fix if isinstance(finding.fix, str) else Made(finding.fix),
         finding.job,
         finding.container,
         finding.subject,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import Enum
 
 from msgspec import Struct
@@ -33,6 +33,41 @@ class Origin(Struct, frozen=True):
         return f"{self.object} {self.field}".rstrip()
 
 
+Fix = str | Callable[[], str]
+"""Text to paste or a command, or what makes it: only the findings that an answer has room for need theirs.
+
+What makes it looks nothing up in the cluster: the view has answered by then.
+"""
+
+
+class Made:
+    """A text that is made when it is first asked for. Two are equal where their texts are."""
+
+    __slots__ = ("_make", "_text")
+
+    def __init__(self, make: Callable[[], str]) -> None:
+        self._make = make
+        self._text: str | None = None
+
+    def __str__(self) -> str:
+        if self._text is None:
+            try:
+                self._text = self._make()
+            except Exception:
+                # The verdict stands already: a fault in our text must not undo it.
+                self._text = "report it with the object to whoever runs checkpoint-guard: the text of this fix failed"
+        return self._text
+
+    def __repr__(self) -> str:
+        return repr(str(self))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, str | Made) and str(self) == str(other)
+
+    def __hash__(self) -> int:
+        return 0  # that of the text would have to make it; findings differ in more than their fix
+
+
 class Finding(Struct, frozen=True):
     """One fault found by one rule.
 
@@ -47,7 +82,7 @@ class Finding(Struct, frozen=True):
 
     at: Origin
     problem: str
-    fix: str
+    fix: Fix
     at_most: Severity | None = None
     raised: Severity | None = None
     job: str = ""
@@ -67,11 +102,16 @@ class Judged(Struct, frozen=True):
     at: Origin
     problem: str
     why: str
-    fix: str
+    text: str | Made
     job: str = ""
     container: str = ""
     subject: str = ""
     private: str = ""
+
+    @property
+    def fix(self) -> str:
+        """Text to paste or a command; made now where a rule left it for those who show it."""
+        return str(self.text)
 
 
 def broken_rule(label: str, short: str, problem: str, why: str, subject: str = "") -> Judged:

@@ -19,9 +19,10 @@ All pods pinned to one hostname, or a volume that offers more than its claim ask
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 from webhook.model.cluster import Claim, PersistentVolume
-from webhook.model.finding import Finding, Severity
+from webhook.model.finding import Finding, Fix, Severity
 from webhook.model.pod import EffectiveJob, Raw, StorageKind
 from webhook.model.rule import Rule
 from webhook.model.sign import ODD_CLAIMS
@@ -51,7 +52,7 @@ def check(subject: Subject) -> Iterator[Finding]:
         yield Finding(
             at=use.origin(),
             problem=f"{use.pods} training pods mount {what}",
-            fix=_fix(subject, use),
+            fix=partial(_fix, subject, use) if isinstance(claim, Claim) else _instead(subject, use),
             at_most=Severity.WARN if _may_work(use) else use.at_most,
             job=use.job,
             container=use.container,
@@ -92,11 +93,15 @@ def _only_host(term: Raw) -> str | None:
     return None
 
 
+def _instead(subject: Subject, use: Use) -> Fix:
+    own = use.origin().object == subject.label
+    if use.checkpoint is not None and (own or not subject.is_trainjob):
+        return claim_instead(subject, use.checkpoint)
+    return partial(_shared, subject, use, use.name, "<size>")
+
+
 def _fix(subject: Subject, use: Use) -> str:
     claim = use.claim
-    own = use.origin().object == subject.label
-    if not isinstance(claim, Claim) and use.checkpoint is not None and (own or not subject.is_trainjob):
-        return claim_instead(subject, use.checkpoint)
     if not isinstance(claim, Claim):
         return _shared(subject, use, use.name, "<size>")
     size = size_of(claim)

@@ -16,6 +16,7 @@ Silent when: no annotation says a size, or the claim is absent, unknown, or larg
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from webhook.model.cluster import Claim, PersistentVolume, Runtime
@@ -73,7 +74,7 @@ def check(subject: Subject) -> Iterator[Finding]:
                 + f" of {format_bytes(size)} need {format_at_least(need)}"
                 + ("" if kept > KEPT else " at least")
             ),
-            fix=_fix(subject, use, claim, format_at_least(need)),
+            fix=partial(_fix, subject, use, claim, format_at_least(need)),
             at_most=use.at_most,
             job=use.job,
             container=use.container,

@@ -21,6 +21,7 @@ Silent when: the variables are on another container, on an init container, or in
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any, Final
 
 from webhook.effective.overrides import overrides_of
@@ -53,7 +54,7 @@ def check(subject: Subject) -> Iterator[Finding]:
                     yield Finding(
                         layer.at(f"containers[{index}].env", short=f"env of {name}"),
                         f'an override sets {listed}{more} on container "{name}" of job "{job}"',
-                        f"{_fix(subject, job, name, env)}\n# and out of {subject.release.override_field}",
+                        partial(_fix, subject, job, name, env),
                         job=job,
                         container=name,
                         subject="env",
@@ -71,6 +72,10 @@ def _layers(subject: Subject) -> Iterator[tuple[str, Sequence[Layer]]]:
 
 
 def _fix(subject: Subject, job: str, container: str, env: Sequence[Raw]) -> str:
+    return f"{_where_it_belongs(subject, job, container, env)}\n# and out of {subject.release.override_field}"
+
+
+def _where_it_belongs(subject: Subject, job: str, container: str, env: Sequence[Raw]) -> str:
     variables = [_variable(variable) for variable in env]
     if part := _INITIALIZERS.get(container):
         return to_yaml({"spec": {"initializer": {part: {"env": variables}}}})

@@ -42,13 +42,11 @@ def check(subject: Subject) -> Iterator[Finding]:
         else:
             likely = "most likely " if storage.warn_only else ""
             problem = f'{storage.fact} under "{checkpoint.directory}" is {likely}gone with the pod'
-        fix = claim_instead(subject, checkpoint)
-        if storage.source == "csi":
-            fix += "\n# or, if the driver keeps the data, have it listed in the policy under storage.inlineDrivers"
+        keeps = "\n# or, if the driver keeps the data, have it listed in the policy under storage.inlineDrivers"
         yield Finding(
             at=checkpoint.directory_origin() if checkpoint.mount is None else checkpoint.volume_origin(),
             problem=problem,
-            fix=fix,
+            fix=claim_instead(subject, checkpoint, keeps if storage.source == "csi" else ""),
             at_most=Severity.WARN if storage.warn_only else checkpoint.at_most,
             job=checkpoint.job.name,
             container=checkpoint.container_name,

@@ -21,6 +21,7 @@ same apply does not exist yet either.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 from webhook.model.cluster import Gap
 from webhook.model.finding import Finding, Severity
@@ -36,12 +37,11 @@ def check(subject: Subject) -> Iterator[Finding]:
         if not name:
             continue
         if use.claim is Gap.ABSENT:
-            create = new_claim(subject.namespace, name, [modes_needed(subject)], "<size>")
             dry = subject.request.dry_run
             yield Finding(
                 at=use.origin(),
                 problem=f'claim "{name}" does not exist in namespace "{subject.namespace}"',
-                fix=f"{create}\n# or name an existing one: kubectl get pvc -n {subject.namespace}",
+                fix=partial(_fix, subject, name),
                 at_most=Severity.WARN if dry else use.at_most,
                 job=use.job,
                 container=use.container,
@@ -60,6 +60,11 @@ def check(subject: Subject) -> Iterator[Finding]:
                 subject=name,
                 why="what the checkpoints would be stored on was not judged",
             )
+
+
+def _fix(subject: Subject, name: str) -> str:
+    create = new_claim(subject.namespace, name, [modes_needed(subject)], "<size>")
+    return f"{create}\n# or name an existing one: kubectl get pvc -n {subject.namespace}"
 
 
 RULE = Rule(

@@ -21,6 +21,7 @@ Silent when: nothing in it changes from one pod of a run to the next.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 from webhook.model.finding import Finding, Severity
 from webhook.model.names import JOBSET_NAME_LABEL
@@ -48,7 +49,7 @@ def check(subject: Subject) -> Iterator[Finding]:
         yield Finding(
             at=at,
             problem=problem,
-            fix=_fix(subject, checkpoint, in_directory),
+            fix=partial(_fix, subject, checkpoint, in_directory),
             at_most=checkpoint.at_most,
             job=checkpoint.job.name,
             container=checkpoint.container_name,

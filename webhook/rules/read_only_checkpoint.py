@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from webhook.model.finding import Finding, Origin, Severity
+from webhook.model.finding import Finding, Fix, Origin, Severity
 from webhook.model.paste import to_yaml
 from webhook.model.pod import EMPTY, Checkpoint, Raw, StorageKind
 from webhook.model.rule import Rule
@@ -50,7 +50,7 @@ def check(subject: Subject) -> Iterator[Finding]:
         )
 
 
-def _repair(subject: Subject, checkpoint: Checkpoint) -> tuple[Origin, str]:
+def _repair(subject: Subject, checkpoint: Checkpoint) -> tuple[Origin, Fix]:
     """The place that makes it read-only, and what to write there or, over a runtime's, in the TrainJob.
 
     The runtime's counts first: what an override leaves out stays in the merge, and Trainer drops its ``false``.

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator
+from functools import partial
 
 from webhook.model.cluster import Gap, RunDirectory
 from webhook.model.finding import Finding, Severity
@@ -52,7 +53,7 @@ def check(subject: Subject) -> Iterator[Finding]:
                 problem=(
                     f'TrainJob {names}{more} write{plural} to directory "{checkpoint.directory}" of claim "{claim}" too'
                 ),
-                fix=_fix(subject, checkpoint),
+                fix=partial(_fix, subject, checkpoint),
                 at_most=checkpoint.at_most,
                 job=checkpoint.job.name,
                 container=checkpoint.container_name,

@@ -15,6 +15,7 @@ Silent when: the time is at or above `limits.terminationGracePeriodSeconds`.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Final
 
 from webhook.model.finding import Finding, Severity
@@ -45,7 +46,7 @@ def check(subject: Subject) -> Iterator[Finding]:
         yield Finding(
             job.pod_origin(_FIELD),
             f'job "{job.name}" gets {told}, and the policy\'s floor is {floor} s',
-            _fix(subject, job.name, floor),
+            partial(_fix, subject, job.name, floor),
             job=job.name,
             subject=_FIELD,
         )

@@ -23,6 +23,7 @@ Silent when: every $(VAR) in it is expanded.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 
 from webhook.effective.expansion import Value, evaluate, expand, references, variable_value
 from webhook.model.finding import Finding, Severity
@@ -52,7 +53,7 @@ def check(subject: Subject) -> Iterator[Finding]:
             yield Finding(
                 at=checkpoint.directory_origin(),
                 problem=f'directory "{written}" keeps the text "$({name})": "{name}" {reason}',
-                fix=_fix(subject, checkpoint),
+                fix=partial(_fix, subject, checkpoint),
                 at_most=checkpoint.at_most,
                 job=checkpoint.job.name,
                 container=checkpoint.container_name,

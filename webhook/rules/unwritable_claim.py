@@ -17,6 +17,7 @@ volume is of a file server (nfs, cephfs, ...), whose export decides ownership an
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 from webhook.model.cluster import Claim, PersistentVolume, StorageClass
 from webhook.model.finding import Finding, Severity
@@ -50,7 +51,7 @@ def check(subject: Subject) -> Iterator[Finding]:
         yield Finding(
             at=checkpoint.job.pod_origin("securityContext"),
             problem=f'container "{name}" runs as {user} without fsGroup on claim "{use.claim.name}"',
-            fix=_fix(subject, checkpoint, pod),
+            fix=partial(_fix, subject, checkpoint, pod),
             at_most=use.at_most,
             job=use.job,
             container=use.container,

@@ -21,6 +21,7 @@ Silent when: fewer than two claims of a pod say where they are, or what they say
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Final
 
 from webhook.model.cluster import Claim, PersistentVolume, StorageClass
@@ -54,7 +55,7 @@ def check(subject: Subject) -> Iterator[Finding]:
             yield Finding(
                 at=at.origin(),
                 problem=f'claims "{first}" and "{second}" of one pod are {where} different {word}',
-                fix=_fix(subject, at),
+                fix=partial(_fix, subject, at),
                 job=job.name,
                 subject=f"{first} {second}",
                 private=f"{word}: {first} {' '.join(sorted(places(one)))}; {second} {' '.join(sorted(places(other)))}",

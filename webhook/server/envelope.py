@@ -139,9 +139,7 @@ def judged(uid: str, decision: Decision, own: str) -> bytes:
     if decision.findings:
         annotations["rules"] = _joined(finding.rule for finding in decision.findings)
         if decision.verdict == "deny":
-            message = denial_text(decision, own)
-            if len(message) > MESSAGE_LIMIT:
-                message = message[: MESSAGE_LIMIT - 1] + "…"
+            message = denial_text(decision, own, MESSAGE_LIMIT)
             response["status"] = {
                 "metadata": {},
                 "status": "Failure",

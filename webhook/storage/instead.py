@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Mapping, Sequence
-from typing import Any
+from functools import partial
+from typing import Any, Final
 
 from webhook.model.cluster import Claim, Gap
+from webhook.model.finding import Fix
 from webhook.model.names import CLAIM as CLAIM_ANNOTATION
 from webhook.model.names import DEFAULT_CLAIM
 from webhook.model.override import override_yaml, overrides_yaml
 from webhook.model.paste import to_yaml
-from webhook.model.pod import EMPTY, Checkpoint, EffectiveJob, Raw
+from webhook.model.pod import EMPTY, Checkpoint, EffectiveJob, Raw, StorageKind
 from webhook.model.size import format_at_least
 from webhook.model.subject import Subject
 from webhook.storage.claims import MANY, judge_claim
@@ -29,8 +31,8 @@ def modes_needed(subject: Subject) -> str:
     return MANY if pods > 1 else "ReadWriteOnce"
 
 
-def claim_instead(subject: Subject, checkpoint: Checkpoint) -> str:
-    """YAML that puts a claim under the directory, for the place where the user has to write it.
+def claim_instead(subject: Subject, checkpoint: Checkpoint, remark: str = "") -> Fix:
+    """YAML that puts a claim under the directory, for the place where the user has to write it; ``remark`` ends it.
 
     A volume of the reviewed object itself is written anew. A claim of the runtime is exchanged by a merge, since it
     would else stay in the pod and hold it to its node. Any other volume of the runtime is left alone where a
@@ -42,33 +44,54 @@ def claim_instead(subject: Subject, checkpoint: Checkpoint) -> str:
         return (
             f"{to_yaml({'storageClassName': _CLASS, 'accessModes': [mode]})}\n{_CLASS_REMARK}\n"
             f'# both in the volumeClaimPolicies template "{checkpoint.mount_name}" of {subject.effective.runtime_label}'
+            f"{remark}"
         )
     beside = _claim_beside(subject, checkpoint, mode)
     known = _known_claim(subject, mode) if beside is None else beside.storage.claim_name
     claim = known or _new_name(subject)
+    return partial(_text_of_claim, subject, checkpoint, mode, beside, known, claim, remark)
+
+
+def _text_of_claim(
+    subject: Subject,
+    checkpoint: Checkpoint,
+    mode: str,
+    beside: Checkpoint | None,
+    known: str | None,
+    claim: str,
+    remark: str,
+) -> str:
     source = {CLAIM: {"claimName": claim}}
     text = ""
     if subject.is_trainjob and not _is_own(subject, checkpoint):
         text = _override(subject, checkpoint, source, None if beside is None else beside.mount)
     text = text or to_yaml({"volumes": [{"name": (checkpoint.volume or EMPTY).get("name") or "ckpt", **source}]})
     if known is not None:
-        return text
+        return text + remark
     if not subject.namespace or subject.claims_elsewhere:
         where = "on each worker cluster" if subject.claims_elsewhere else "in the namespace of each TrainJob"
-        return f"{text}\n# {claim}: a claim {where}, accessModes [{mode}], on storage that every node can reach"
+        return f"{text}\n# {claim}: a claim {where}, accessModes [{mode}], on storage that every node can reach{remark}"
     create = new_claim(subject.namespace, claim, [mode], _SIZE, {"storageClassName": _CLASS})
-    return f"{create}\n{_CLASS_REMARK}\n---\n{text}"
+    return f"{create}\n{_CLASS_REMARK}\n---\n{text}{remark}"
+
+
+_TOGETHER: Final = 16
+"""Jobs that one text tells of: each finding has the text for its own and those beside it."""
 
 
 def _override(subject: Subject, checkpoint: Checkpoint, source: Raw, like: Raw | None) -> str:
     """YAML for the TrainJob that puts the claim under the directory, in all jobs that have it on storage of this kind:
     a manager has one entry (a job, in 2.0), so two texts could not be pasted as they are. ``""`` where that cannot be.
+
+    Of many jobs a text has those that stand beside this one: else the texts together would grow with their square.
     """
+    peers, place = _peers(subject)[checkpoint.storage.kind]
+    first = place.get(id(checkpoint), 0) // _TOGETHER * _TOGETHER
     pods: dict[str, Raw] = {}
     replaced = ""
-    for peer in subject.checkpoints:
+    for peer in peers[first : first + _TOGETHER]:
         job = peer.job
-        if job.name in pods or peer.storage.kind is not checkpoint.storage.kind or _is_own(subject, peer):
+        if job.name in pods or _is_own(subject, peer):
             continue
         if (job is checkpoint.job and peer is not checkpoint) or _of_template(subject, peer):
             continue
@@ -82,7 +105,22 @@ def _override(subject: Subject, checkpoint: Checkpoint, source: Raw, like: Raw |
             replaced = replaced or part[1]
     if checkpoint.job.name not in pods:
         return ""
-    return _instead_of(replaced) + overrides_yaml(subject.release, subject.spec, pods)
+    text = _instead_of(replaced) + overrides_yaml(subject.release, subject.spec, pods)
+    if len(peers) <= _TOGETHER:
+        return text
+    return f"{text}\n# the same for the others of {len(peers)} jobs, in the same entry of the override"
+
+
+def _peers(subject: Subject) -> Mapping[StorageKind, tuple[list[Checkpoint], dict[int, int]]]:
+    """The directories on storage of each kind, in order, and the place of each by its identity."""
+    found: dict[StorageKind, tuple[list[Checkpoint], dict[int, int]]] | None = subject.memo.get("peers")
+    if found is None:
+        found = subject.memo["peers"] = {}
+        for checkpoint in subject.checkpoints:
+            peers, place = found.setdefault(checkpoint.storage.kind, ([], {}))
+            place[id(checkpoint)] = len(peers)
+            peers.append(checkpoint)
+    return found
 
 
 def override_at(subject: Subject, checkpoint: Checkpoint, name: str, volumes: Sequence[Raw]) -> str:
@@ -211,17 +249,25 @@ def new_claim(namespace: str, name: str, modes: Sequence[str], size: str, more: 
 
 def _claim_beside(subject: Subject, checkpoint: Checkpoint, mode: str) -> Checkpoint | None:
     """Another training container that has this directory on a claim that would do for all: under MPI, the launcher."""
-    for other in subject.checkpoints:
-        claim = other.storage.claim
-        if other is checkpoint or other.directory != checkpoint.directory or not isinstance(claim, Claim):
-            continue
-        if not other.storage.read_only and _would_do(claim, mode, subject):
-            return other
-    return None
+    found: dict[str | None, list[Checkpoint]] | None = subject.memo.get("claims that do")
+    if found is None:
+        found = subject.memo["claims that do"] = {}
+        for other in subject.checkpoints:
+            claim = other.storage.claim
+            if isinstance(claim, Claim) and not other.storage.read_only and _would_do(claim, mode, subject):
+                found.setdefault(other.directory, []).append(other)
+    return next((other for other in found.get(checkpoint.directory, ()) if other is not checkpoint), None)
 
 
 def _known_claim(subject: Subject, mode: str) -> str | None:
     """A claim of the namespace that would do, by annotation or policy."""
+    if "known claim" not in subject.memo:
+        subject.memo["known claim"] = _look_for_claim(subject, mode)
+    known: str | None = subject.memo["known claim"]
+    return known
+
+
+def _look_for_claim(subject: Subject, mode: str) -> str | None:
     if not subject.namespace or subject.claims_elsewhere:
         return None
     names = [((subject.request.object.get("metadata") or {}).get("annotations") or {}).get(CLAIM_ANNOTATION)]
