@@ -22,6 +22,7 @@ import orjson
 
 from webhook import __version__
 from webhook.message import place
+from webhook.model.printable import json_printable
 
 if TYPE_CHECKING:
     from prometheus_client import Counter
@@ -183,6 +184,8 @@ class AuditLog:
     def write(self, record: dict[str, Any]) -> None:
         """Queue one record."""
         line = orjson.dumps(record, option=_OPTIONS)
+        if not line.isascii() or b"\x7f" in line or b"##[" in line:
+            line = json_printable(line.decode()).encode()
         for writer in self._writers:
             writer.put(line)
 
@@ -244,12 +247,12 @@ def _head(webhook: str, request: Request, generated: bool, trace: str) -> dict[s
         "schema": SCHEMA,
         "time": datetime.now(UTC),
         "webhook": webhook,
-        "uid": request.uid,
+        "uid": _clip(request.uid),
         "dryRun": request.dry_run,
         "user": _clip(request.user),
         "operation": request.operation,
         "kind": request.kind,
-        "namespace": request.namespace,
+        "namespace": _clip(request.namespace),
         "generateName" if generated else "name": _clip(request.name),
     }
     if trace:

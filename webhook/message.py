@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from webhook.model.finding import Judged, Severity
+from webhook.model.printable import printable, printable_lines
 from webhook.model.verdict import Decision
 
 LINE = 120
@@ -17,18 +18,6 @@ BUDGET = 4096
 """Characters of all warnings of one answer together: beyond, the API server drops them."""
 _LEAST = 45
 """Neither place nor problem is cut below this many characters: both have to stay recognisable."""
-
-
-def printable(text: str) -> str:
-    """One line of text with everything that a terminal or an HTTP header would act on written as an escape."""
-    if text.isascii() and text.isprintable():
-        return text
-    return "".join(letter if letter.isprintable() or letter == "\u00a0" else _escape(letter) for letter in text)
-
-
-def printable_lines(text: str) -> list[str]:
-    """The lines of a text, each printable; trailing blank lines are left out."""
-    return [printable(line.expandtabs(2)) for line in text.rstrip().replace("\r\n", "\n").split("\n")]
 
 
 def place(finding: Judged, own: str) -> str:
@@ -138,12 +127,3 @@ def summary(findings: Sequence[Judged]) -> str:
 
 def _cut(text: str, room: int) -> str:
     return text if len(text) <= room else text[: room - 1].rstrip() + "…"
-
-
-def _escape(letter: str) -> str:
-    code = ord(letter)
-    if letter == "\n":
-        return "\\n"
-    if letter == "\t":
-        return "\\t"
-    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"

@@ -218,7 +218,7 @@ def test_live_needs_a_cluster(run: Run, tmp_path: Path, monkeypatch: pytest.Monk
 def test_json_has_the_fields_of_the_contract_and_no_other(run: Run, tmp_path: Path) -> None:
     path = write(tmp_path, "bad.yaml", BAD)
     _, answer = document(run, path)
-    assert list(answer) == ["results", "errors"]
+    assert list(answer) == ["schema", "results", "errors"]
     for result in answer["results"]:
         assert list(result) == [
             "kind",
@@ -228,6 +228,7 @@ def test_json_has_the_fields_of_the_contract_and_no_other(run: Run, tmp_path: Pa
             "file",
             "line",
             "verdict",
+            "judged",
             "findings",
             "patch",
             "facts",

@@ -12,6 +12,7 @@ from webhook.reports.review import Review
 def test_every_field_of_the_contract_and_no_other() -> None:
     document = json.loads(render(REVIEW))
     assert document == {
+        "schema": 1,
         "results": [
             {
                 "kind": "TrainJob",
@@ -21,6 +22,7 @@ def test_every_field_of_the_contract_and_no_other() -> None:
                 "file": "jobs/a b.yaml",
                 "line": 3,
                 "verdict": "deny",
+                "judged": True,
                 "findings": [
                     {
                         "rule": "ephemeral-checkpoint",
@@ -64,6 +66,7 @@ def test_every_field_of_the_contract_and_no_other() -> None:
                 "file": "-",
                 "line": 1,
                 "verdict": "allow",
+                "judged": True,
                 "findings": [],
                 "patch": [],
                 "facts": {"nodes": None, "directory": None, "volume": None, "claim": None, "storage": None},
@@ -77,8 +80,16 @@ def test_every_field_of_the_contract_and_no_other() -> None:
 
 
 def test_nothing_reviewed_is_still_a_document() -> None:
-    assert json.loads(render(Review())) == {"results": [], "errors": []}
+    assert json.loads(render(Review())) == {"schema": 1, "results": [], "errors": []}
 
 
 def test_what_json_can_hardly_say() -> None:
     assert json.loads(encode({"a": 2**80, "b": "\ud800"})) == {"a": 2**80, "b": "\ud800"}
+
+
+def test_no_character_that_a_terminal_obeys_stands_in_the_text() -> None:
+    text = encode({"a": "\x7f\x9b\u202e\u2066\U000e0001 größe", "b": "##[group]"})
+    assert all(letter.isprintable() or letter == "\n" for letter in text)
+    assert "größe" in text
+    assert "##[" not in text
+    assert json.loads(text) == {"a": "\x7f\x9b\u202e\u2066\U000e0001 größe", "b": "##[group]"}

@@ -46,6 +46,7 @@ def test_blocks_patch_and_summary() -> None:
         "  +  x:",
         "  +    z: 1",
         "",
+        "judged as with the guard installed, which fills in the object above; without it: --without-guard",
         "2 reviewed: 1 denied, 1 allowed (1 warning); 2 errors, see above",
     ]
 
@@ -63,6 +64,7 @@ def test_objects_without_anything_to_say_take_one_line_each() -> None:
         "ClusterTrainingRuntime/torch (update)  -:1: allowed",
         "ClusterTrainingRuntime/torch (update)  -:1: allowed",
         "",
+        "judged as with the guard installed, which fills in nothing here",
         "2 reviewed: 2 allowed",
     ]
 
@@ -87,7 +89,7 @@ def test_an_object_without_a_runtime_is_not_called_good() -> None:
     unseen = Judged(
         "unknown-runtime", Severity.AUDIT, Origin("TrainJob/a", "spec.runtimeRef", "runtimeRef"), "p", "w", "f"
     )
-    result = Reviewed("TrainJob", "team", "a", "CREATE", Place("a.yaml", 1), "allow", (unseen,))
+    result = Reviewed("TrainJob", "team", "a", "CREATE", Place("a.yaml", 1), "allow", (unseen,), judged=False)
     assert list(render(Review((result, GOOD)))) == [
         "TrainJob/a in team  a.yaml:1: allowed, not judged",
         "",
@@ -97,6 +99,7 @@ def test_an_object_without_a_runtime_is_not_called_good() -> None:
         "",
         "ClusterTrainingRuntime/torch (update)  -:1: allowed",
         "",
+        "judged as with the guard installed, which fills in nothing here",
         "2 reviewed: 1 allowed, 1 not judged",
     ]
 

@@ -80,7 +80,9 @@ def _run(arguments: list[str], commands: Commands) -> int:
                 prog=f"{_prog()} {name}", description=summary, formatter_class=_formatter, allow_abbrev=False
             )
             command.configure(parser)
-            return int(command.run(parser.parse_args(arguments[1:])))
+            # Files may stand on both sides of a flag.
+            parse = parser.parse_intermixed_args if getattr(command, "INTERMIXED", False) else parser.parse_args
+            return int(command.run(parse(arguments[1:])))
         from webhook.model.nearest import nearest
 
         close = nearest(name, commands)[0]

@@ -6,7 +6,18 @@ import argparse
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from webhook.cluster.files import Document, FileError, FileView, Loaded, Notice, give_way, load_files
+from webhook.cli.output import complain
+from webhook.cli.outputs import add_output
+from webhook.cluster.files import (
+    Document,
+    FileError,
+    FileView,
+    Loaded,
+    Notice,
+    give_way,
+    load_files,
+    settle_namespaces,
+)
 from webhook.model.cluster import Runtime
 from webhook.model.finding import Origin
 from webhook.model.names import KINDS, RUNTIME_KINDS
@@ -15,6 +26,8 @@ from webhook.model.release import NEWEST, OVERRIDE_FIELDS, Release, infer_releas
 from webhook.reports.review import Fault, Place
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from webhook.cluster.live_files import LiveFiles
 
 Answer = TypeVar("Answer")
@@ -24,7 +37,24 @@ _ROUNDS: Final = 12
 
 def add_flags(parser: argparse.ArgumentParser, outputs: Sequence[str]) -> None:
     """The flags that both commands take."""
-    parser.add_argument("files", metavar="FILE", nargs="+", help="YAML or JSON, a folder, or - for standard input")
+    parser.add_argument("files", metavar="FILE", nargs="*", help="YAML or JSON, a folder, or - for standard input")
+    parser.add_argument(
+        "-f", "--filename", metavar="FILE", action="append", default=[], dest="more", help="the same, as for kubectl"
+    )
+    parser.add_argument(
+        "-n",
+        "--namespace",
+        metavar="NAMESPACE",
+        type=_namespace,
+        help="of objects that name none; default: the only one that occurs among FILE and --state, else default",
+    )
+    parser.add_argument(
+        "--exclude",
+        metavar="GLOB",
+        action="append",
+        default=[],
+        help="leave out files and folders of FILE by path or name, e.g. 'overlays/*'; repeatable",
+    )
     parser.add_argument(
         "--state",
         metavar="PATH",
@@ -33,15 +63,50 @@ def add_flags(parser: argparse.ArgumentParser, outputs: Sequence[str]) -> None:
         help="claims, volumes, classes, namespaces and runtimes of the cluster, as a file or a folder; repeatable",
     )
     parser.add_argument(
-        "--live", action="store_true", help="look what is not among the files up in the cluster of your kubeconfig"
+        "--live", action="store_true", help="read objects missing from FILE and --state from the current cluster"
     )
+    parser.add_argument("--context", help="with --live: context of the kubeconfig; default: the current one")
+    parser.add_argument("--kubeconfig", metavar="FILE", help="with --live: default: as for kubectl")
     parser.add_argument(
         "--trainer",
         metavar="RELEASE",
         type=_release,
-        help="the Kubeflow Trainer release, e.g. 2.3; else told by the override field that a TrainJob uses",
+        help="the Kubeflow Trainer release: "
+        f"{', '.join(release.value for release in Release)}; else told by the override field that a TrainJob uses",
     )
-    parser.add_argument("--output", choices=outputs, default="text", help="the format (default text)")
+    add_output(parser, outputs)
+
+
+def inputs_of(arguments: argparse.Namespace, policy: Policy | None = None) -> Inputs | None:
+    """What the flags of ``add_flags`` name; None, and a line on standard error, where they name no file."""
+    files = [*arguments.files, *arguments.more]
+    if not files:
+        complain(["error: FILE is missing: name a file, a folder, or - for standard input; see --help"])
+        return None
+    kubeconfig = None
+    if arguments.kubeconfig or arguments.context:
+        from pathlib import Path
+
+        kubeconfig = Path(arguments.kubeconfig) if arguments.kubeconfig else None
+    return Inputs(
+        files,
+        arguments.state,
+        arguments.trainer,
+        policy,
+        live=arguments.live,
+        namespace=arguments.namespace,
+        exclude=arguments.exclude,
+        kubeconfig=kubeconfig,
+        context=arguments.context,
+    )
+
+
+def _namespace(text: str) -> str:
+    from webhook.effective.buildable.syntax import is_dns_label
+
+    if not is_dns_label(text):
+        raise argparse.ArgumentTypeError(f'"{text}" is no namespace: a-z, 0-9 and "-", at most 63 characters')
+    return text
 
 
 def _release(text: str) -> Release:
@@ -64,35 +129,46 @@ class Inputs:
         state: Iterable[str],
         trainer: Release | None,
         policy: Policy | None = None,
+        *,
         live: bool = False,
+        namespace: str | None = None,
+        exclude: Sequence[str] = (),
+        kubeconfig: Path | None = None,
+        context: str | None = None,
     ) -> None:
         seen: set[str] = set()
-        given = load_files(files, seen=seen)
-        around = load_files(state, seen=seen)
+        self.files = list(files)
+        given = load_files(self.files, seen=seen, exclude=exclude, settled=False)
+        around = load_files(state, seen=seen, settled=False)
+        settle_namespaces(namespace, given, around)
+        self.namespace = namespace
         give_way(given, around)
         self.documents = given.of_kind(*KINDS)
+        self.skipped = given.skipped
         self.faults = [fault_of(error) for error in (*given.errors, *around.errors)]
         self.notices = [notice_of(notice) for notice in (*given.notices, *around.notices)]
         self._trainer = trainer
         self._implied = _implied_releases(given)
         self._everything = [*given.documents, *around.documents]
         self._by_key: dict[tuple[str, str, str], Document] | None = None
-        damaged = given.damaged | around.damaged
+        damaged = self._damaged = given.damaged | around.damaged
         self._live: LiveFiles | None = None
         if live:
-            self._live = self._over_cluster(damaged, policy)
+            self._live = self._over_cluster(damaged, policy, kubeconfig, context)
             if self._live is None:
                 self.documents = []
         self.view = self._live or FileView(self._everything, trainer, damaged, policy)
 
-    def _over_cluster(self, damaged: set[str], policy: Policy | None) -> LiveFiles | None:
+    def _over_cluster(
+        self, damaged: set[str], policy: Policy | None, kubeconfig: Path | None, context: str | None
+    ) -> LiveFiles | None:
         """The view of the files over the cluster; None, and a fault, where there is no cluster."""
         try:
             from webhook.cluster.connection import NoCluster
             from webhook.cluster.live_files import LiveFiles
 
             try:
-                return LiveFiles(self._everything, self._trainer, damaged, policy)
+                return LiveFiles(self._everything, self._trainer, damaged, policy, kubeconfig, context)
             except NoCluster as error:
                 self.faults.append(Fault(None, f"--live: {error}"))
         except ModuleNotFoundError as error:
@@ -115,6 +191,22 @@ class Inputs:
             self._live.read()
             answer = ask()
         return answer
+
+    def assume_for(self, document: Document, release: Release) -> str:
+        """The runtime that a TrainJob is judged by because Trainer ships it and nobody gave one of that name.
+
+        ``torch-distributed as shipped with 2.3``; empty where there is none. It holds until the next call.
+        """
+        self.view.assumed = None
+        if self._live is not None or document.kind != "TrainJob" or "ClusterTrainingRuntime" in self._damaged:
+            return ""
+        kind, _, name = runtime_key(document)
+        if kind != "ClusterTrainingRuntime" or isinstance(self.view.runtime(kind, "", name), Runtime):
+            return ""
+        from webhook.cluster.shipped import shipped_runtime
+
+        self.view.assumed = shipped_runtime(name, release)
+        return "" if self.view.assumed is None else f"{name} as shipped with {release.value}"
 
     def close(self) -> None:
         """End the connection to a cluster, and note what could not be read there."""
@@ -149,12 +241,12 @@ class Inputs:
             document = other
         return Place(document.file, document.line_of(origin.field))
 
-    def nothing(self, files: Sequence[str]) -> Fault | None:
+    def nothing(self) -> Fault | None:
         """Why there is nothing to do, where there is nothing and no other fault says so."""
         if self.documents or self.faults:
             return None
         kinds = f"{', '.join(KINDS[:-1])} or {KINDS[-1]}"
-        return Fault(files[0] if len(files) == 1 else None, f"nothing to review: no {kinds} here")
+        return Fault(self.files[0] if len(self.files) == 1 else None, f"nothing to review: no {kinds} here")
 
 
 def fault_of(error: FileError) -> Fault:

@@ -19,6 +19,11 @@ def write(lines: Iterable[str]) -> None:
     _write("\n".join(lines) + "\n")
 
 
+def write_plain(text: str) -> None:
+    """Print a text for people that ends with its own newline."""
+    _write(text)
+
+
 def write_text(text: str) -> None:
     """Print a document for programs, which ends with its own newline: in UTF-8, whatever the locale says."""
     if isinstance(sys.stdout, TextIOWrapper):

@@ -11,8 +11,9 @@ import sys
 from collections.abc import Iterator
 from functools import partial
 
-from webhook.cli.inputs import Inputs, add_flags, runtime_key
-from webhook.cli.output import coloured, complain, write, write_text
+from webhook.cli.inputs import Inputs, add_flags, inputs_of, runtime_key
+from webhook.cli.output import coloured, complain
+from webhook.cli.outputs import write_outputs
 from webhook.cluster.files import Document
 from webhook.decision import build_subject
 from webhook.model.cluster import Gap
@@ -21,6 +22,11 @@ from webhook.model.request import Request
 from webhook.model.subject import Subject
 from webhook.reports.review import Fault
 from webhook.reports.text import fault_line, notice_line
+
+_Built = tuple[Document, Subject, str]
+"""An object, its pods, and the shipped runtime that they were built from, where one was assumed."""
+
+INTERMIXED = True
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -31,12 +37,17 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """0, or 2 where something could not be read or built."""
-    inputs = Inputs(arguments.files, arguments.state, arguments.trainer, live=arguments.live)
-    nothing = inputs.nothing(arguments.files)
+    inputs = inputs_of(arguments)
+    if inputs is None:
+        return 2
+    nothing = inputs.nothing()
     faults = list(inputs.faults) if nothing is None else [nothing]
+    notices: list[str] = []
     built = list(_built(inputs))
     inputs.close()
-    for document, subject in built:
+    for document, subject, assumed in built:
+        if assumed:
+            notices.append(f"{document.label}: assumed: {assumed}")
         if subject.effective is None:
             kind, namespace, name = runtime_key(document)
             where = f" in namespace {namespace}" if namespace else ""
@@ -52,39 +63,43 @@ def run(arguments: argparse.Namespace) -> int:
     colour = coloured(sys.stderr)
     complain(
         [
-            *(notice_line(notice, colour) for notice in inputs.notices),
+            *(notice_line(notice, colour) for notice in (*inputs.notices, *notices)),
             *(fault_line(fault, colour) for fault in faults),
         ]
     )
-    if arguments.output == "json":
-        from webhook.reports.json import encode
+    done = write_outputs(arguments.output, partial(_render, built))
+    return 2 if faults or not done else 0
+
+
+def _render(built: list[_Built], output: str, colour: bool) -> str:
+    if output == "json":
+        from webhook.reports.json import SCHEMA, encode
         from webhook.reports.pods import pods_result
 
         results = [
             pods_result(document.kind, document.namespace, document.name, subject.effective)
             | {"trainer": subject.release.value}  # which is known without a runtime, too
-            for document, subject in built
+            for document, subject, _ in built
         ]
-        write_text(encode({"results": results}))
-    elif any(subject.effective is not None for _, subject in built):
-        write(_text(built, coloured(sys.stdout)))
-    return 2 if faults else 0
+        return encode({"schema": SCHEMA, "results": results})
+    return "".join(f"{line}\n" for line in _text(built, colour))
 
 
-def _built(inputs: Inputs) -> Iterator[tuple[Document, Subject]]:
+def _built(inputs: Inputs) -> Iterator[_Built]:
     used = {runtime_key(document) for document in inputs.documents if document.kind == "TrainJob"}
     for document in inputs.documents:
         if document.kind == "TrainJob" or document.key not in used:
             request = Request("CREATE", document.kind, document.namespace, document.name, document.object)
-            build = partial(build_subject, request, inputs.view, Policy(), inputs.release(document))
-            yield document, inputs.asked(build)
+            release = inputs.release(document)
+            assumed = inputs.assume_for(document, release)
+            yield document, inputs.asked(partial(build_subject, request, inputs.view, Policy(), release)), assumed
 
 
-def _text(built: list[tuple[Document, Subject]], colour: bool) -> Iterator[str]:
+def _text(built: list[_Built], colour: bool) -> Iterator[str]:
     from webhook.reports.pods import render_pods
 
     first = True
-    for document, subject in built:
+    for document, subject, _ in built:
         if subject.effective is None:
             continue
         if not first:

@@ -1,7 +1,8 @@
 """``ckptguard review``: what the API server would be told about each object, without one.
 
-Each object is first filled in, as ``/mutate`` does, then judged as it would be stored, as ``/validate`` does. Runtimes
-of FILE are filled in before any TrainJob is judged; those of ``--state`` count as stored.
+Each object is first filled in, as ``/mutate`` does, then judged as it would be stored, as ``/validate`` does; with
+``--without-guard`` it is judged as it is. Runtimes of FILE are filled in before any TrainJob is judged; those of
+``--state`` count as stored.
 """
 
 from __future__ import annotations
@@ -9,49 +10,70 @@ from __future__ import annotations
 import argparse
 import sys
 from functools import lru_cache, partial
+from typing import Literal
 
-from webhook.cli.inputs import Inputs, add_flags, fault_of, load_policy_file, runtime_of
-from webhook.cli.output import coloured, complain, write, write_text
-from webhook.cluster.files import Document, load_files
+from webhook.cli.inputs import Inputs, add_flags, fault_of, inputs_of, load_policy_file, runtime_of
+from webhook.cli.output import coloured, complain
+from webhook.cli.outputs import printed, write_outputs
+from webhook.cluster.files import Document, load_files, settle_namespaces
 from webhook.decision import default_object, review_object
 from webhook.model.finding import Judged, Severity
 from webhook.model.names import KINDS, RUNTIME_KINDS
 from webhook.model.policy import Policy
 from webhook.model.request import Request
 from webhook.model.verdict import Defaulted
-from webhook.reports.review import Fault, Place, Review, Reviewed
+from webhook.reports.review import FAIL_ON, Fault, Place, Review, Reviewed
 
 _WEIGHT = {Severity.DENY: 0, Severity.WARN: 1, Severity.AUDIT: 2}
+_EXEMPT = "exempt"
+_LEFT_ALONE = {_EXEMPT: "the policy exempts it", "off": "the mode of its namespace is off"}
+
+INTERMIXED = True
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """The flags of ``review``."""
-    add_flags(parser, ("text", "json", "junit", "sarif"))
-    parser.add_argument("--old", metavar="FILE", help="the objects as they are now: those found in FILE are updates")
+    add_flags(parser, ("text", "json", "junit", "sarif", "line"))
+    parser.add_argument("--old", metavar="FILE", help="current objects; matching ones in FILE are reviewed as updates")
     parser.add_argument("--policy", metavar="FILE", help="the policy file")
-    parser.epilog = "exit code: 0 allowed, 1 denied, 2 could not review"
+    parser.add_argument(
+        "--without-guard", action="store_true", help="judge the objects as they are, without what the guard fills in"
+    )
+    parser.add_argument(
+        "--fail-on",
+        choices=FAIL_ON,
+        default="deny",
+        help="what makes the exit code 1, each includes the one before it (default deny)",
+    )
+    parser.epilog = "exit code: 0 nothing against it, 1 a finding that fails (--fail-on), 2 could not review"
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """0 allowed, 1 denied, 2 could not review."""
+    """0 nothing against it, 1 by ``--fail-on``, 2 could not review."""
     review = review_files(arguments)
-    _print(review, arguments.output)
-    return review.exit_code()
+    if review is None:
+        return 2
+    done = _print(review, arguments)
+    return review.exit_code(arguments.fail_on) if done else 2
 
 
-def review_files(arguments: argparse.Namespace) -> Review:
-    """Read, fill in, judge."""
+def review_files(arguments: argparse.Namespace) -> Review | None:
+    """Read, fill in, judge. None, and a line on standard error, where the command line names no file."""
     faults: list[Fault] = []
     policy = load_policy_file(arguments.policy, faults)
     if policy is None:
         return Review(faults=tuple(faults))
-    inputs = Inputs(arguments.files, arguments.state, arguments.trainer, policy, arguments.live)
-    nothing = inputs.nothing(arguments.files)
+    inputs = inputs_of(arguments, policy)
+    if inputs is None:
+        return None
+    guarded = not arguments.without_guard
+    nothing = inputs.nothing()
     faults.extend(inputs.faults if nothing is None else (nothing,))
     notices = [f"{arguments.policy}: {field}: this release does not read it" for field in policy.unread()]
     old: dict[tuple[str, str, str], Document] = {}
     if arguments.old is not None:
-        before = load_files([arguments.old])
+        before = load_files([arguments.old], settled=False)
+        settle_namespaces(inputs.namespace, before)
         faults.extend(fault_of(error) for error in before.errors)
         named = (document for document in before.of_kind(*KINDS) if document.object["metadata"].get("name"))
         old = {document.key: document for document in named}
@@ -60,7 +82,7 @@ def review_files(arguments: argparse.Namespace) -> Review:
     # Runtimes first: a TrainJob of FILE is built from them as they will be stored.
     requests = {id(document): _request(document, old.get(document.key)) for document in inputs.documents}
     filled: dict[int, Defaulted] = {}
-    for document in inputs.documents:
+    for document in inputs.documents if guarded else ():
         if document.kind in RUNTIME_KINDS:
             done = inputs.asked(
                 partial(default_object, requests[id(document)], inputs.view, policy, inputs.release(document))
@@ -69,11 +91,11 @@ def review_files(arguments: argparse.Namespace) -> Review:
             if done.patch:
                 inputs.view.put_runtime(runtime_of(document, done.object))
     results = tuple(
-        _reviewed(document, requests[id(document)], filled.get(id(document)), inputs, policy)
+        _reviewed(document, requests[id(document)], filled.get(id(document)), inputs, policy, guarded)
         for document in inputs.documents
     )
     inputs.close()
-    return Review(results, tuple(faults), (*inputs.notices, *notices))
+    return Review(results, tuple(faults), (*inputs.notices, *notices), guarded, inputs.skipped)
 
 
 def _request(document: Document, old: Document | None) -> Request:
@@ -88,20 +110,25 @@ def _request(document: Document, old: Document | None) -> Request:
 
 
 def _reviewed(
-    document: Document, request: Request, filled: Defaulted | None, inputs: Inputs, policy: Policy
+    document: Document, request: Request, filled: Defaulted | None, inputs: Inputs, policy: Policy, guarded: bool
 ) -> Reviewed:
     """The result for one object; ``filled`` is what ``default_object`` already said of it."""
     release = inputs.release(document)
-    if filled is None:
+    assumed = inputs.assume_for(document, release)
+    if not guarded:
+        filled = Defaulted((), request.object)
+    elif filled is None:
         filled = inputs.asked(partial(default_object, request, inputs.view, policy, release))
     stored = Request(request.operation, request.kind, request.namespace, request.name, filled.object, request.old)
     decision = inputs.asked(partial(review_object, stored, inputs.view, policy, release))
     findings = decision.findings
-    verdict = decision.verdict
+    verdict: Literal["allow", "warn", "deny", "exempt"] = decision.verdict
     if filled.findings:
         findings = _joined(findings, filled.findings)
         if verdict == "allow" and any(finding.severity is Severity.WARN for finding in findings):
             verdict = "warn"
+    if decision.mode == _EXEMPT:
+        verdict = "exempt"
     return Reviewed(
         kind=request.kind,
         namespace=request.namespace,
@@ -115,6 +142,9 @@ def _reviewed(
         before=request.object,
         after=filled.object,
         locate=partial(inputs.locate, document),
+        judged=decision.judged,
+        unjudged=_LEFT_ALONE.get(decision.mode, ""),
+        assumed=assumed,
     )
 
 
@@ -138,25 +168,37 @@ def _joined(judged: tuple[Judged, ...], filling: tuple[Judged, ...]) -> tuple[Ju
     )
 
 
-def _print(review: Review, output: str) -> None:
-    if review.notices or output == "text":
-        from webhook.reports.text import fault_line, notice_line, render
+def _print(review: Review, arguments: argparse.Namespace) -> bool:
+    """Whether everything could be written."""
+    shown = printed(arguments.output)
+    if review.notices or shown == "text":
+        from webhook.reports.text import fault_line, notice_line
 
         colour = coloured(sys.stderr)
         # The formats for programs have the faults themselves; what was passed over has no place in them.
-        faults = [fault_line(fault, colour) for fault in review.faults] if output == "text" else ()
+        faults = [fault_line(fault, colour) for fault in review.faults] if shown == "text" else ()
         complain([*(notice_line(notice, colour) for notice in review.notices), *faults])
+    return write_outputs(arguments.output, partial(_render, review))
+
+
+def _render(review: Review, output: str, colour: bool) -> str:
+    """The report in one format; empty where there is nothing to say."""
     if output == "json":
         from webhook.reports.json import render as as_json
 
-        write_text(as_json(review))
-    elif output == "junit":
+        return as_json(review)
+    if output == "junit":
         from webhook.reports.junit import render as as_junit
 
-        write_text(as_junit(review))
-    elif output == "sarif":
+        return as_junit(review)
+    if output == "sarif":
         from webhook.reports.sarif import render as as_sarif
 
-        write_text(as_sarif(review))
-    elif review.results:
-        write(render(review, coloured(sys.stdout)))
+        return as_sarif(review)
+    if output == "line":
+        from webhook.reports.line import render as as_lines
+
+        return "".join(f"{line}\n" for line in as_lines(review))
+    from webhook.reports.text import render
+
+    return "".join(f"{line}\n" for line in render(review, colour)) if review.results else ""

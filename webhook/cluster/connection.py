@@ -55,11 +55,13 @@ Load = Callable[[], Awaitable[Any]]
 """Makes a ``kubernetes.aio`` Configuration. Raises NoCluster."""
 
 
-def configuration(kubeconfig: Path | None = None, inside_first: bool = False, mounted: Path = MOUNTED) -> Load:
+def configuration(
+    kubeconfig: Path | None = None, inside_first: bool = False, mounted: Path = MOUNTED, context: str | None = None
+) -> Load:
     """From the kubeconfig given, else ``$KUBECONFIG``, ``~/.kube/config`` or the pod's own service account.
 
     ``inside_first`` asks for the service account before ``~/.kube/config``: what a server in a pod wants.
-    ``mounted`` is where its token and CA are.
+    ``mounted`` is where its token and CA are. ``context`` is that of the kubeconfig to use; None for the current one.
     """
 
     async def load() -> Any:
@@ -77,7 +79,7 @@ def configuration(kubeconfig: Path | None = None, inside_first: bool = False, mo
                 loader.load_and_set(made)  # type: ignore[no-untyped-call]
             else:
                 # Without persist_config nothing is written to a user's file.
-                await load_kube_config(name, client_configuration=made, persist_config=False)  # type: ignore[no-untyped-call]
+                await load_kube_config(name, context, client_configuration=made, persist_config=False)  # type: ignore[no-untyped-call]
         except ConfigException as error:
             raise NoCluster(f"the cluster's configuration cannot be used: {error}") from None
         except (OSError, ValueError, TypeError, KeyError, AttributeError, YAMLError) as error:

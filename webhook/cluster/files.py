@@ -13,8 +13,20 @@ from typing import Any, BinaryIO, Final
 from msgspec import Struct
 
 from webhook.cluster.directories import checkpoint_directories
+from webhook.cluster.folders import CHART, KUSTOMIZATIONS, Excluded, is_partial, is_patch, patches_of
 from webhook.cluster.store import Store
-from webhook.cluster.yaml_text import Piece, Place, TextError, decode, field_of, parse, places, split, steps_of
+from webhook.cluster.yaml_text import (
+    TEMPLATE,
+    Piece,
+    Place,
+    TextError,
+    decode,
+    field_of,
+    parse,
+    places,
+    split,
+    steps_of,
+)
 from webhook.model.cluster import Claim, Gap, Namespace, PersistentVolume, Run, RunDirectory, Runtime, StorageClass
 from webhook.model.names import API_VERSION, KINDS
 from webhook.model.policy import Policy
@@ -27,7 +39,6 @@ Raw = Mapping[str, Any]
 MAX_FILE: Final = 32 * 1024 * 1024
 """Bytes of one file. An object of the API is at most some 3 MiB; parsing this much takes about half a minute."""
 SUFFIXES: Final = (".yaml", ".yml", ".json")
-_KUSTOMIZATION: Final = "kustomization.yaml"
 _NAMED: Final = 3
 """How many of a folder's files of which nothing is read are named."""
 
@@ -70,11 +81,24 @@ class Notice(Struct, frozen=True):
 class Document:
     """One object of a file that we read: of our kinds, or state that rules look up.
 
-    ``object`` is raw and shared; never change it. ``namespace`` is ``default`` where the object names none, ``""`` for
-    kinds without namespace. ``name`` is the generateName where there is no name.
+    ``object`` is raw and shared; never change it. ``namespace`` is ``default`` where the object names none, unless
+    ``settle_namespaces`` found another one; it is ``""`` for kinds without namespace. ``name`` is the generateName
+    where there is no name.
     """
 
-    __slots__ = ("_index", "_item", "_line", "_piece", "_place", "file", "kind", "name", "namespace", "object")
+    __slots__ = (
+        "_index",
+        "_item",
+        "_line",
+        "_piece",
+        "_place",
+        "file",
+        "kind",
+        "name",
+        "namespace",
+        "object",
+        "placed",
+    )
 
     def __init__(self, file: str, piece: Piece, index: int, line: int, item: int | None, obj: dict[str, Any]) -> None:
         self.file = file
@@ -86,8 +110,11 @@ class Document:
         self.name: str = name if isinstance(name, str) else ""
         namespace = metadata.get("namespace")
         self.namespace: str = ""
+        self.placed = True
+        """Whether the object names its namespace, or has none."""
         if self.kind not in _CLUSTER_SCOPED:
-            self.namespace = namespace if isinstance(namespace, str) and namespace else "default"
+            self.placed = isinstance(namespace, str) and bool(namespace)
+            self.namespace = str(namespace) if self.placed else "default"
         self._piece = piece
         self._index = index
         self._item = item
@@ -98,6 +125,15 @@ class Document:
     def line(self) -> int:
         """The line that the object begins on."""
         return self._line if self._item is None else self.line_of("")
+
+    @property
+    def stored(self) -> Raw:
+        """The object as a store keeps it: with the namespace that it was given here, where it names none."""
+        if self.placed or self.namespace == "default":
+            return self.object
+        metadata = self.object.get("metadata")
+        metadata = metadata if isinstance(metadata, dict) else {}
+        return {**self.object, "metadata": {**metadata, "namespace": self.namespace}}
 
     @property
     def key(self) -> tuple[str, str, str]:
@@ -129,6 +165,11 @@ class Loaded:
         self.errors: list[FileError] = []
         self.notices: list[Notice] = []
         self.damaged: set[str] = set()
+        self.skipped = 0
+        """Patches, templates and files that were passed over."""
+        self.patches: list[str] = []
+        self.templates: dict[str, list[str]] = {}
+        """Chart or folder -> its files that are templates."""
         self.aside: dict[str, list[str]] = {}
         """Names of what stood beside objects that are read -> the files in which it stood."""
 
@@ -141,16 +182,29 @@ class Loaded:
         return [document for document in self.documents if document.kind in kinds]
 
 
-def load_files(paths: Iterable[str], stdin: BinaryIO | None = None, seen: set[str] | None = None) -> Loaded:
+def load_files(
+    paths: Iterable[str],
+    stdin: BinaryIO | None = None,
+    seen: set[str] | None = None,
+    settled: bool = True,
+    exclude: Sequence[str] = (),
+) -> Loaded:
     """Reads files, folders (recursively, ``*.yaml *.yml *.json``, nothing hidden) and ``-`` for standard input.
 
     A file that was read before (``seen``, shared between calls, gets the real paths) is not read again. An object of
     our kinds with a field of a wrong type, or one that stands twice, is an error and no document; what is no TrainJob
-    may stand several times with the same content.
+    may stand several times with the same content. With ``settled=False`` that is left to ``settle_namespaces``.
+    ``exclude`` holds globs of files and folders to leave out. Patches and templates in a folder are passed over, said
+    in a notice and counted in ``Loaded.skipped``.
     """
     loaded = Loaded()
     seen = set() if seen is None else seen
+    excluded = Excluded(exclude)
+    left_out = 0
     for path in paths:
+        if path != "-" and not os.path.isdir(path) and excluded.leaves_out(path):  # noqa: PTH112
+            left_out += 1
+            continue
         if path == "-":
             if "-" not in seen:
                 seen.add("-")
@@ -158,27 +212,73 @@ def load_files(paths: Iterable[str], stdin: BinaryIO | None = None, seen: set[st
             continue
         if os.path.isdir(path):  # noqa: PTH112 - pathlib alone would be a tenth of the start-up time
             before = len(loaded.documents), len(loaded.errors)
-            kustomized: list[str] = []
+            kustomized: dict[str, str] = {}
+            charts: list[str] = []
             others: list[str] = []
-            for file in _walk(path, loaded, kustomized):
+            files = []
+            for file in _walk(path, loaded, kustomized, charts):
+                if excluded.leaves_out(file, path):
+                    left_out += 1
+                else:
+                    files.append(file)
+            patches = _patches(kustomized)
+            for file in files:
+                if patches and os.path.realpath(file) in patches:
+                    loaded.patches.append(file)
+                    continue
                 found = loaded.found()
-                new = _read_file(file, loaded, seen, False)
-                if new and found == loaded.found() and not file.endswith(_KUSTOMIZATION):
+                new = _read_file(file, loaded, seen, False, charts)
+                if new and found == loaded.found() and not file.endswith(KUSTOMIZATIONS):
                     others.append(file)
-            for where in kustomized:
+            for where, name in kustomized.items():
                 below = os.path.join(where, "")  # noqa: PTH118
                 if any(document.file.startswith(below) for document in loaded.documents[before[0] :]):
                     words = f"its patches are not applied here: kubectl kustomize {where} | ckptguard review -"
-                    loaded.notices.append(Notice(f"{below}{_KUSTOMIZATION}", words))
-            if before == (len(loaded.documents), len(loaded.errors)):
+                    loaded.notices.append(Notice(f"{below}{name}", words))
+            if before == (len(loaded.documents), len(loaded.errors)) and not (loaded.templates or loaded.patches):
                 loaded.notices.append(Notice(path, "no object that is read here stands in the files of this folder"))
             elif others:
                 loaded.notices.append(Notice(path, f"nothing is read here of {_first_of(path, others)}"))
         else:
             _read_file(path, loaded, seen, True)
     _tell_aside(loaded)
-    _refuse_duplicates(loaded)
+    _tell_skipped(loaded, left_out, excluded)
+    if settled:
+        _refuse_duplicates(loaded)
     return loaded
+
+
+def _patches(kustomized: Mapping[str, str]) -> set[str]:
+    """The files that the kustomizations of these folders (folder -> file name) take as patches."""
+    found: set[str] = set()
+    for folder, name in kustomized.items():
+        try:
+            with open(os.path.join(folder, name), "rb") as stream:  # noqa: PTH118, PTH123
+                pieces = split(decode(_read_limited(stream)))
+            for _, value in (one for piece in pieces for one in parse(piece)):
+                found |= patches_of(folder, value)
+        except (OSError, ValueError, TextError):
+            continue
+    return found
+
+
+def _tell_skipped(loaded: Loaded, left_out: int, excluded: Excluded) -> None:
+    """One notice for each kind of what was passed over, and their number."""
+    if loaded.patches:
+        files = list(dict.fromkeys(loaded.patches))
+        more = f", as are {len(files) - 1} more of the files" if len(files) > 1 else ""
+        loaded.notices.append(Notice(files[0], f"this is a patch for kustomize, which is not reviewed by itself{more}"))
+        loaded.skipped += len(files)
+    for where, files in loaded.templates.items():
+        what = f"{len(files)} templates are" if len(files) > 1 else "a template is"
+        words = f"{what} not rendered here: helm template {where} | ckptguard review -"
+        loaded.notices.append(Notice(files[0], words))
+        loaded.skipped += len(files)
+    if left_out:
+        loaded.notices.append(Notice("--exclude", f"{left_out} file{'s' if left_out > 1 else ''} left out"))
+        loaded.skipped += left_out
+    for glob in excluded.unused():
+        loaded.notices.append(Notice("--exclude", f'"{glob}" leaves nothing out'))
 
 
 def _first_of(folder: str, files: Sequence[str]) -> str:
@@ -200,8 +300,21 @@ def load_text(text: bytes, file: str) -> Loaded:
     loaded = Loaded()
     _read_text(file, text, loaded, True)
     _tell_aside(loaded)
+    _tell_skipped(loaded, 0, Excluded(()))
     _refuse_duplicates(loaded)
     return loaded
+
+
+def settle_namespaces(namespace: str | None, *loaded: Loaded) -> None:
+    """Objects that name no namespace get theirs: ``namespace``, else the only one that occurs, else ``default``."""
+    if namespace is None:
+        named = {one.namespace for some in loaded for one in some.documents if one.placed and one.namespace}
+        namespace = named.pop() if len(named) == 1 else "default"
+    for some in loaded:
+        for document in some.documents:
+            if not document.placed:
+                document.namespace = namespace
+        _refuse_duplicates(some)
 
 
 def give_way(first: Loaded, second: Loaded) -> None:
@@ -213,10 +326,11 @@ def give_way(first: Loaded, second: Loaded) -> None:
     second.documents = [document for document in second.documents if document.key not in known]
 
 
-def _walk(folder: str, loaded: Loaded, kustomized: list[str]) -> Iterator[str]:
+def _walk(folder: str, loaded: Loaded, kustomized: dict[str, str], charts: list[str]) -> Iterator[str]:
     """Files of a folder in a fixed order. Links to folders are not followed: they may lead around in circles.
 
-    ``kustomized`` gets the folders that are for kustomize to build.
+    ``kustomized`` gets the folders that are for kustomize to build, with the file that says so, ``charts`` those that
+    Helm renders.
     """
 
     def unreadable(error: OSError) -> None:
@@ -225,8 +339,10 @@ def _walk(folder: str, loaded: Loaded, kustomized: list[str]) -> Iterator[str]:
 
     for where, folders, files in os.walk(folder, onerror=unreadable):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
-        if _KUSTOMIZATION in files:
-            kustomized.append(where)
+        if (found := next((one for one in KUSTOMIZATIONS if one in files), None)) is not None:
+            kustomized[where] = found
+        if CHART in files:
+            charts.append(where)
         for name in sorted(files):
             if not name.startswith(".") and name.lower().endswith(SUFFIXES):
                 path = os.path.join(where, name)  # noqa: PTH118 - keeps the path as the user began it
@@ -235,8 +351,8 @@ def _walk(folder: str, loaded: Loaded, kustomized: list[str]) -> Iterator[str]:
                     yield path
 
 
-def _read_file(path: str, loaded: Loaded, seen: set[str], named: bool) -> bool:
-    """Whether the file was not read before."""
+def _read_file(path: str, loaded: Loaded, seen: set[str], named: bool, charts: Sequence[str] = ()) -> bool:
+    """Whether the file was not read before. ``charts`` are the folders of Helm charts around it."""
     try:
         real = os.path.realpath(path)
         if real in seen:
@@ -248,7 +364,7 @@ def _read_file(path: str, loaded: Loaded, seen: set[str], named: bool) -> bool:
         loaded.errors.append(FileError(path, None, None, _reason(error)))
         loaded.damaged.update(STATE_KINDS)
         return True
-    _read_text(path, data, loaded, named)
+    _read_text(path, data, loaded, named, charts)
     return True
 
 
@@ -261,7 +377,7 @@ def _read_limited(stream: BinaryIO) -> bytes:
     return stream.read(MAX_FILE + 1)
 
 
-def _read_text(file: str, data: bytes, loaded: Loaded, named: bool) -> None:
+def _read_text(file: str, data: bytes, loaded: Loaded, named: bool, charts: Sequence[str] = ()) -> None:
     """One text. ``named``: the user named this file, so that what is wrong in it counts whatever stands there."""
     documents = len(loaded.documents)
     errors = len(loaded.errors)
@@ -281,6 +397,11 @@ def _read_text(file: str, data: bytes, loaded: Loaded, named: bool) -> None:
         return
     if not named and not _kinds_in(data):
         return
+    chart = next((one for one in charts if file.startswith(os.path.join(one, "templates", ""))), None)  # noqa: PTH118
+    if chart is not None and b"{{" in data:
+        loaded.templates.setdefault(chart, []).append(file)
+        loaded.damaged.update(_kinds_in(data))
+        return
     others: dict[str, bool] = {}
     empty = True
     for piece in split(data):
@@ -289,12 +410,16 @@ def _read_text(file: str, data: bytes, loaded: Loaded, named: bool) -> None:
             for line, value in parse(piece):
                 if value is not None:
                     empty = False
-                    _take(file, piece, index, line, value, loaded, others)
+                    _take(file, piece, index, line, value, loaded, others, named)
                 index += 1
         except TextError as error:
             empty = False
             kinds = _kinds_in(piece.data)
-            if named or kinds:
+            if not named and error.message == TEMPLATE:
+                if kinds:
+                    loaded.templates.setdefault("CHART", []).append(file)
+                    loaded.damaged.update(kinds)
+            elif named or kinds:
                 # What comes of "cat job.yaml runtime.yaml | ckptguard review -".
                 joined = error.field in ("apiVersion", "kind", "metadata", "spec") and "stands twice" in error.message
                 hint = ': a line "---" is missing between two objects' if joined else ""
@@ -323,12 +448,24 @@ def _kinds_in(data: bytes) -> list[str]:
     return found
 
 
-def _take(file: str, piece: Piece, index: int, line: int, value: Any, loaded: Loaded, others: dict[str, bool]) -> None:
+def _take(
+    file: str,
+    piece: Piece,
+    index: int,
+    line: int,
+    value: Any,
+    loaded: Loaded,
+    others: dict[str, bool],
+    named: bool,
+) -> None:
     """A document: a list is taken apart, what is not ours is left aside.
 
     ``others`` gets the names of what is left aside, and whether a notice of its own says so.
     """
     if not isinstance(value, dict):
+        if not named and _is_json_patch(value):
+            loaded.patches.append(file)
+            return
         what = "a list" if isinstance(value, list) else "plain text" if isinstance(value, str) else "a single value"
         loaded.errors.append(FileError(file, line, None, f"this is {what}, not a Kubernetes object"))
         return
@@ -345,9 +482,18 @@ def _take(file: str, piece: Piece, index: int, line: int, value: Any, loaded: Lo
                 continue
             if kind != "List" and "kind" not in item:
                 item = {**of_list, **item}
-            _take_object(file, piece, index, line, number, item, loaded, others)
+            _take_object(file, piece, index, line, number, item, loaded, others, named)
         return
-    _take_object(file, piece, index, line, None, value, loaded, others)
+    _take_object(file, piece, index, line, None, value, loaded, others, named)
+
+
+def _is_json_patch(value: object) -> bool:
+    """Whether this is a list of RFC 6902 edits, as kustomize takes it."""
+    return (
+        isinstance(value, list)
+        and bool(value)
+        and all(isinstance(edit, dict) and "op" in edit and "path" in edit for edit in value)
+    )
 
 
 def _at(piece: Piece, index: int, file: str, field: str, message: str) -> FileError:
@@ -365,7 +511,11 @@ def _take_object(
     obj: dict[str, Any],
     loaded: Loaded,
     others: dict[str, bool],
+    named: bool,
 ) -> None:
+    if is_patch(obj):
+        loaded.patches.append(file)
+        return
     kind = obj.get("kind")
     versions = _API_VERSIONS.get(kind) if isinstance(kind, str) else None
     version = obj.get("apiVersion")
@@ -395,6 +545,17 @@ def _take_object(
                 loaded.notices.append(Notice(file, words))
         return
     document = Document(file, piece, index, line, item, obj)
+    if kind in KINDS and not document.name:
+        if not named:
+            loaded.patches.append(file)
+            return
+        words = "absent, and no generateName: a patch is reviewed as kubectl kustomize applies it"
+        if not isinstance(obj.get("metadata"), dict | None) or (obj.get("metadata") or {}).get("name"):
+            words = ""  # of a wrong type, as is said below
+        if words:
+            loaded.errors.append(_at(piece, index, file, f"{base}metadata.name", words))
+            loaded.damaged.add(kind)
+            return
     faults = list(_faults(document))
     for field, problem in faults:
         steps = steps_of(field)
@@ -424,11 +585,32 @@ def _refuse_duplicates(loaded: Loaded) -> None:
             other = known.setdefault(document.key, document)
             if other is not document:
                 # Files that are complete in themselves repeat the claim and the runtime that they share.
-                if document.kind == "TrainJob" or document.object != other.object:
-                    loaded.errors.append(_twice(document, other))
+                if document.object == other.object and (document.kind != "TrainJob" or document.file != other.file):
+                    if document.kind == "TrainJob":
+                        loaded.notices.append(Notice(document.file, _also(document, other, "and is reviewed once")))
+                    continue
+                if document.file != other.file and is_partial(document.object) != is_partial(other.object):
+                    # The files of an overlay hold the part of an object that they change.
+                    part = document if is_partial(document.object) else other
+                    if part is other:
+                        known[document.key] = document
+                        kept[kept.index(other)] = document
+                    words = "in part and is taken for a patch, which is not reviewed by itself"
+                    loaded.notices.append(Notice(part.file, _also(part, known[document.key], words)))
+                    loaded.skipped += 1
+                    continue
+                if document.kind == "TrainJob" and document.file != other.file:
+                    loaded.notices.append(Notice(document.file, _also(document, other, "and each is reviewed")))
+                    kept.append(document)
+                    continue
+                loaded.errors.append(_twice(document, other))
                 continue
         kept.append(document)
     loaded.documents = kept
+
+
+def _also(document: Document, other: Document, words: str) -> str:
+    return f'{document.kind} "{document.name}" stands here {words}: also in {other.file}:{other.line}'
 
 
 def _twice(document: Document, other: Document) -> FileError:
@@ -450,7 +632,8 @@ DirectoriesOf = Callable[["FileView", Raw], Iterable[tuple[str, str]]]
 class FileView:
     """A ``ClusterView`` of what stands in files.
 
-    A kind of which no object at all is given is unknown; where some are given, one that is not among them is absent.
+    A kind of which no object at all is given is unknown; where some are given, one that is not among them is absent. Of
+    claims that holds for each namespace: one of a namespace of which no claim is given was not looked for.
     ``Store.put_runtime`` of ``store`` replaces a runtime, e.g. by its defaulted form.
     """
 
@@ -463,14 +646,19 @@ class FileView:
         directories_of: DirectoriesOf | None = None,
     ) -> None:
         self.store = Store()
+        self.assumed: Runtime | None = None
+        """A runtime that counts where none of its kind and name is given."""
         self._release = release
         self.policy = policy or Policy()
         self._directories_of = directories_of or directories_of_trainjob
         self._directories: dict[tuple[str, str, str | None], list[RunDirectory]] | None = None
         given: set[str] = set()
+        self._looked_in: set[str] = set()
         for document in documents:
             given.add(document.kind)
-            self.store.put(document.kind, document.object)
+            if document.kind == "PersistentVolumeClaim":
+                self._looked_in.add(document.namespace)
+            self.store.put(document.kind, document.stored)
         self.store.unknown.update((kind, f"no {kind} among the files") for kind in STATE_KINDS if kind not in given)
         self.store.unknown.update(
             (kind, f"a {kind} may stand in what could not be read of the files") for kind in damaged
@@ -482,7 +670,8 @@ class FileView:
         self._directories = None
 
     def claim(self, namespace: str, name: str) -> Claim | Gap:
-        return self.store.claim(namespace, name)
+        found = self.store.claim(namespace, name)
+        return Gap.UNKNOWN if found is Gap.ABSENT and namespace not in self._looked_in else found
 
     def volume(self, name: str) -> PersistentVolume | Gap:
         return self.store.volume(name)
@@ -500,7 +689,11 @@ class FileView:
         return self.store.namespace(name)
 
     def runtime(self, kind: str, namespace: str, name: str) -> Runtime | Gap:
-        return self.store.runtime(kind, namespace, name)
+        found = self.store.runtime(kind, namespace, name)
+        assumed = self.assumed
+        if assumed is not None and isinstance(found, Gap) and (kind, name) == (assumed.kind, assumed.name):
+            return assumed
+        return found
 
     def snapshot(self, namespace: str, trainjob: str) -> Runtime | Gap:
         return self.store.snapshot(namespace, trainjob)
@@ -527,6 +720,8 @@ class FileView:
         return self._release
 
     def why_unknown(self, kind: str) -> str:
+        if kind not in self.store.unknown:
+            return f"no {kind} of that namespace among the files"
         return self.store.why_unknown(kind)
 
 

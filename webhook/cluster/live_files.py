@@ -43,13 +43,14 @@ class LiveFiles(FileView):
         damaged: Iterable[str] = (),
         policy: Policy | None = None,
         kubeconfig: Path | None = None,
+        context: str | None = None,
     ) -> None:
         super().__init__(documents, release, damaged, policy)
         self._damaged = frozenset(damaged)
         self._live = LiveView(None, {})
         self._merged: set[str] = set()
         self._runner = asyncio.Runner()
-        self._connection = Connection(configuration(kubeconfig))
+        self._connection = Connection(configuration(kubeconfig, context=context))
         self._reader = Reader(self._connection, WHO, _SECONDS, 16)
         try:
             self._served = release or self._runner.run(self._ask_release())

@@ -455,14 +455,14 @@ class _Builder:
         line = event.start_mark.line + self.piece.line
         template = template_line(self.piece) if message.startswith("a mapping or a list stands") else None
         if template is not None:
-            raise TextError(_TEMPLATE, template, field_of(steps) or None)
+            raise TextError(TEMPLATE, template, field_of(steps) or None)
         raise TextError(message, line, field_of(steps) or None)
 
     def _syntax_error(self, error: yaml.YAMLError) -> TextError:
         piece = self.piece
         template = template_line(piece)
         if template is not None:
-            return TextError(_TEMPLATE, template)
+            return TextError(TEMPLATE, template)
         if isinstance(error, yaml.reader.ReaderError):
             line = piece.line + piece.data.count(b"\n", 0, max(error.position, 0))
             code = error.character if isinstance(error.character, int) else ord(error.character)
@@ -488,7 +488,7 @@ class _Builder:
         return TextError(f"not YAML: {error}", piece.line)
 
 
-_TEMPLATE: Final = "this is a template, not YAML: render it first, e.g. helm template CHART | ckptguard review -"
+TEMPLATE: Final = "this is a template, not YAML: render it first, e.g. helm template CHART | ckptguard review -"
 
 
 def template_line(piece: Piece) -> int | None:

@@ -53,14 +53,14 @@ def review_object(request: Request, cluster: ClusterView, policy: Policy, releas
     """
     mode = mode_of(request, cluster, policy)
     if mode in ("off", EXEMPT) or request.kind not in KINDS:
-        return Decision("allow", mode=mode, policy_hash=policy.hash)
+        return Decision("allow", mode=mode, policy_hash=policy.hash, judged=False)
     metadata = request.object.get("metadata")
     if isinstance(metadata, dict) and metadata.get("deletionTimestamp"):
-        return Decision("allow", mode=mode, policy_hash=policy.hash)
+        return Decision("allow", mode=mode, policy_hash=policy.hash, judged=False)
     if (fault := malformed(request)) is not None:
         faults = in_mode(fault, mode, policy)
         verdict: Literal["allow", "warn"] = "warn" if faults and faults[0].severity is Severity.WARN else "allow"
-        return Decision(verdict, faults, mode=mode, policy_hash=policy.hash)
+        return Decision(verdict, faults, mode=mode, policy_hash=policy.hash, judged=False)
     served = _release(request, cluster, release)
     broken: list[str] = []
     judged: list[tuple[int, int, Judged]] = []
@@ -107,6 +107,7 @@ def review_object(request: Request, cluster: ClusterView, policy: Policy, releas
         served.value,
         policy.hash,
         tuple(broken),
+        subject is not None and subject.effective is not None,
     )
 
 

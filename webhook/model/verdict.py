@@ -35,6 +35,8 @@ class Decision(Struct, frozen=True):
     release: str | None = None
     policy_hash: str = ""
     broken: tuple[str, ...] = ()
+    judged: bool = True
+    """Whether there were pods to judge: not without a runtime, nor where policy or mode leave the object alone."""
 
 
 class Defaulted(Struct, frozen=True):

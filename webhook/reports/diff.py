@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from webhook.message import printable
+from webhook.model.printable import printable
 
 CONTEXT = 3
 """Unchanged lines around a change, as in ``diff -u``."""

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from webhook.message import place
 from webhook.model.finding import Judged
+from webhook.model.printable import json_printable
 from webhook.reports.review import Fault, Review, Reviewed
+
+SCHEMA: Final = 1
+"""``schema`` of every JSON document: it changes when a field changes its meaning or goes."""
 
 
 def render(review: Review) -> str:
     """One JSON document, indented by two, with a newline at its end."""
     return encode(
         {
+            "schema": SCHEMA,
             "results": [_result(result) for result in review.results],
             "errors": [error(fault) for fault in review.faults],
         }
@@ -24,11 +29,11 @@ def render(review: Review) -> str:
 def encode(document: Any) -> str:
     """Any JSON value as text; a lone surrogate is written as the standard library does."""
     try:
-        return msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n"
+        return json_printable(msgspec.json.format(msgspec.json.encode(document), indent=2).decode()) + "\n"
     except (TypeError, ValueError):  # a lone surrogate
         import json
 
-        return json.dumps(document, indent=2, default=str) + "\n"
+        return json_printable(json.dumps(document, indent=2, default=str)) + "\n"
 
 
 def error(fault: Fault) -> dict[str, Any]:
@@ -46,6 +51,7 @@ def _result(result: Reviewed) -> dict[str, Any]:
         "file": result.at.file,
         "line": result.at.line,
         "verdict": result.verdict,
+        "judged": result.judged,
         "findings": [_finding(finding, result.label) for finding in result.findings],
         "patch": [dict(edit) for edit in result.patch],
         "facts": {

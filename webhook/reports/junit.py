@@ -6,22 +6,24 @@ from collections.abc import Iterable, Iterator
 
 from webhook.message import block, counts
 from webhook.model.finding import Severity
-from webhook.reports.review import Fault, Review, Reviewed
+from webhook.model.printable import printable, printable_text
+from webhook.reports.review import Fault, Page, Review, Reviewed
 
 
 def render(review: Review) -> str:
     """An XML document. A denial is a failure, what could not be reviewed an error; warnings stand in ``system-out``."""
-    suites: dict[str, tuple[list[Reviewed], list[Fault]]] = {}
-    for result in review.results:
-        suites.setdefault(result.at.file, ([], []))[0].append(result)
+    suites: dict[str, tuple[list[Page], list[Fault]]] = {}
+    for page in review.pages():
+        suites.setdefault(page.result.at.file, ([], []))[0].append(page)
     for fault in review.faults:
         suites.setdefault(fault.file or "ckptguard", ([], []))[1].append(fault)
     lines = ['<?xml version="1.0" encoding="UTF-8"?>']
     lines.append(f'<testsuites name="ckptguard review" {_totals(review.results, review.faults)}>')
-    for file, (results, faults) in suites.items():
-        lines.append(f'  <testsuite name="{_quoted(file)}" {_totals(results, faults)}>')
-        for result in results:
-            lines.extend(_case(result))
+    for file, (pages, faults) in suites.items():
+        totals = _totals([page.result for page in pages], faults)
+        lines.append(f'  <testsuite name="{_quoted(printable(file))}" {totals}>')
+        for page in pages:
+            lines.extend(_case(page))
         for fault in faults:
             lines.extend(_error(fault, file))
         lines.append("  </testsuite>")
@@ -30,39 +32,59 @@ def render(review: Review) -> str:
 
 
 def _totals(results: Iterable[Reviewed], faults: Iterable[Fault]) -> str:
-    verdicts = [result.verdict for result in results]
+    results = list(results)
+    failures = sum(result.verdict == "deny" for result in results)
+    skipped = sum(bool(result.why_unjudged()) for result in results)
     errors = len(list(faults))
-    return (
-        f'tests="{len(verdicts) + errors}" failures="{verdicts.count("deny")}" errors="{errors}" skipped="0" time="0"'
-    )
+    return f'tests="{len(results) + errors}" failures="{failures}" errors="{errors}" skipped="{skipped}" time="0"'
 
 
-def _case(result: Reviewed) -> Iterator[str]:
+def _case(page: Page) -> Iterator[str]:
+    result = page.result
     line = "" if result.at.line is None else f' line="{result.at.line}"'
-    name, file = _quoted(result.title), _quoted(result.at.file)
+    name, file = _quoted(printable(result.title)), _quoted(printable(result.at.file))
     head = f'    <testcase classname="{_quoted(result.kind)}" name="{name}" file="{file}"{line} time="0"'
     denials = [finding for finding in result.findings if finding.severity is Severity.DENY]
-    others = [finding for finding in result.findings if finding.severity is not Severity.DENY]
-    if not result.findings:
+    here = [told.finding for told in page.told]
+    lines = [f"assumed: {printable(result.assumed)}"] if result.assumed else []
+    lines += [printable(page.assumed_line())] if page.assumed else []
+    for finding in here:
+        if finding.severity is not Severity.DENY:
+            lines += block(finding, result.label)
+    lines += _told_elsewhere(page, False)
+    unjudged = result.why_unjudged()
+    if not (result.findings or unjudged or lines):
         yield head + "/>"
         return
     yield head + ">"
+    if unjudged:
+        word = "exempt" if result.verdict == "exempt" else "not judged"
+        yield f'      <skipped message="{_quoted(printable(f"{word}: {unjudged}"))}"/>'
     if denials:
         rules = ", ".join(dict.fromkeys(finding.rule for finding in denials))
-        text = "\n".join(line for finding in denials for line in block(finding, result.label))
+        told = [line for one in here if one.severity is Severity.DENY for line in block(one, result.label)]
+        text = "\n".join([*told, *_told_elsewhere(page, True)])
         message = f"{counts((len(denials), 'denial'))}: {rules}"
         head = f'message="{_quoted(message)}" type="{_quoted(denials[0].rule)}"'
         yield f"      <failure {head}>{_escaped(text)}</failure>"
-    if others:
-        text = "\n".join(line for finding in others for line in block(finding, result.label))
-        yield f"      <system-out>{_escaped(text)}</system-out>"
+    if lines:
+        yield f"      <system-out>{_escaped(chr(10).join(lines))}</system-out>"
     yield "    </testcase>"
 
 
+def _told_elsewhere(page: Page, denied: bool) -> Iterator[str]:
+    """What is told at another object: a line for each."""
+    for other, findings in page.elsewhere:
+        rules = ", ".join(dict.fromkeys(one.rule for one in findings if (one.severity is Severity.DENY) is denied))
+        if rules:
+            yield f"as told at {printable(other.title)}: {rules}"
+
+
 def _error(fault: Fault, file: str) -> Iterator[str]:
-    place = ":".join(str(part) for part in (file, fault.line) if part)
-    yield f'    <testcase classname="file" name="{_quoted(place)}" file="{_quoted(file)}" time="0">'
-    yield f'      <error message="{_quoted(fault.message)}" type="unreviewable">{_escaped(str(fault))}</error>'
+    place = _quoted(printable(":".join(str(part) for part in (file, fault.line) if part)))
+    yield f'    <testcase classname="file" name="{place}" file="{_quoted(printable(file))}" time="0">'
+    message, text = _quoted(printable(fault.message)), _escaped(printable(str(fault)))
+    yield f'      <error message="{message}" type="unreviewable">{text}</error>'
     yield "    </testcase>"
 
 
@@ -71,12 +93,5 @@ def _quoted(text: str) -> str:
 
 
 def _escaped(text: str) -> str:
-    """XML 1.0 cannot hold most control characters at all, escaped or not: they are written as ``\\x1b``."""
-    text = "".join(letter if _allowed(ord(letter)) else f"\\x{ord(letter):02x}" for letter in text)
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-
-
-def _allowed(code: int) -> bool:
-    if code < 0x20:
-        return code in (0x9, 0xA)
-    return code < 0x7F or 0xA0 <= code < 0xD800 or 0xE000 <= code < 0xFFFE or code > 0xFFFF
+    """For XML, which cannot hold most control characters at all, escaped or not: they are written as ``\\x1b``."""
+    return printable_text(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

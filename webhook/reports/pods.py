@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from webhook.message import printable
 from webhook.model.finding import Origin
 from webhook.model.pod import EMPTY, TRAINER, Checkpoint, DirectoryStatus, EffectiveJob, EffectiveSet, Raw
+from webhook.model.printable import printable
 from webhook.model.quantity import parse_quantity
 
 JSONObject = dict[str, Any]

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import webhook
-from webhook.message import place, printable
-from webhook.model.finding import Judged, Severity
+from webhook.message import place
+from webhook.model.finding import Severity
+from webhook.model.printable import printable, printable_text
 from webhook.reports.catalogue import Entry, entries
 from webhook.reports.json import encode
-from webhook.reports.review import Fault, Place, Review, Reviewed
+from webhook.reports.review import Fault, Page, Place, Review, Told
 
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 _LEVEL = {Severity.DENY: "error", Severity.WARN: "warning", Severity.AUDIT: "note"}
@@ -18,8 +19,9 @@ _LEVEL = {Severity.DENY: "error", Severity.WARN: "warning", Severity.AUDIT: "not
 
 def render(review: Review) -> str:
     """One SARIF log with one run. What could not be reviewed becomes a notification of an unsuccessful invocation."""
-    found = [(result, finding) for result in review.results for finding in result.findings]
-    known = _known(finding.rule for _, finding in found)
+    pages = review.pages()
+    found = [told for page in pages for told in page.told]
+    known = _known(told.finding.rule for told in found)
     index = {entry.id: at for at, entry in enumerate(known)}
     return encode(
         {
@@ -39,10 +41,13 @@ def render(review: Review) -> str:
                     "invocations": [
                         {
                             "executionSuccessful": not review.faults,
-                            "toolExecutionNotifications": [_notification(fault) for fault in review.faults],
+                            "toolExecutionNotifications": [
+                                *(_notification(fault) for fault in review.faults),
+                                *(note for page in pages for note in _notes(page)),
+                            ],
                         }
                     ],
-                    "results": [_result(result, finding, index[finding.rule]) for result, finding in found],
+                    "results": [_result(told, index[told.finding.rule]) for told in found],
                 }
             ],
         }
@@ -68,16 +73,18 @@ def _rule(entry: Entry) -> dict[str, Any]:
     }
 
 
-def _result(result: Reviewed, finding: Judged, rule: int) -> dict[str, Any]:
+def _result(told: Told, rule: int) -> dict[str, Any]:
+    result, finding = told.result, told.finding
+    also = f"\nof {printable(told.shown_by())} too" if told.others else ""
     at = result.locate(finding.at) or result.at
     where = place(finding, result.label)
     return {
         "ruleId": finding.rule,
         "ruleIndex": rule,
-        "level": _LEVEL[finding.severity],
+        "level": _LEVEL[told.severity()],
         "message": {
             "text": f"{printable(result.title)}: {where}: {printable(finding.problem)}\n"
-            f"why: {printable(finding.why)}\nfix: {finding.fix}"
+            f"why: {printable(finding.why)}\nfix: {printable_text(finding.fix)}{also}"
         },
         "locations": [
             {
@@ -87,7 +94,7 @@ def _result(result: Reviewed, finding: Judged, rule: int) -> dict[str, Any]:
         ],
         "partialFingerprints": {
             # Without line numbers, so that an alert survives an edit above it.
-            "finding/v1": "/".join((result.namespace, result.label, finding.rule, where, finding.subject))
+            "finding/v1": printable("/".join((result.namespace, result.label, finding.rule, where, finding.subject)))
         },
     }
 
@@ -95,11 +102,29 @@ def _result(result: Reviewed, finding: Judged, rule: int) -> dict[str, Any]:
 def _notification(fault: Fault) -> dict[str, Any]:
     notification: dict[str, Any] = {
         "level": "error",
-        "message": {"text": ": ".join(part for part in (fault.field, fault.message) if part)},
+        "message": {"text": printable(": ".join(part for part in (fault.field, fault.message) if part))},
     }
     if fault.file is not None:
         notification["locations"] = [{"physicalLocation": _physical(Place(fault.file, fault.line))}]
     return notification
+
+
+def _notes(page: Page) -> Iterator[dict[str, Any]]:
+    """That an object was not judged, or by which runtime that nobody gave: no alert, but not to be taken for a pass."""
+    result = page.result
+    told = []
+    if unjudged := result.why_unjudged():
+        told.append(f"{'exempt' if result.verdict == 'exempt' else 'not judged'}: {unjudged}")
+    if result.assumed:
+        told.append(f"assumed: {result.assumed}")
+    if page.assumed:
+        told.append(page.assumed_line())
+    for text in told:
+        yield {
+            "level": "note",
+            "message": {"text": printable(f"{result.title}: {text}")},
+            "locations": [{"physicalLocation": _physical(result.at)}],
+        }
 
 
 def _physical(at: Place) -> dict[str, Any]:

@@ -5,17 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from webhook.message import counts, fix_lines, printable
-from webhook.model.finding import Judged, Severity
+from webhook.message import counts, fix_lines
+from webhook.model.finding import Severity
 from webhook.model.names import INJECTED
-from webhook.reports.review import Fault, Review, Reviewed
+from webhook.model.printable import printable
+from webhook.reports.review import Fault, Page, Review, Reviewed, Told
 
 _BOLD, _DIM, _RED, _GREEN, _YELLOW, _CYAN = "1", "2", "31", "32", "33", "36"
-_VERDICT = {"deny": ("denied", _RED), "warn": ("allowed, with warnings", _YELLOW), "allow": ("allowed", _GREEN)}
+_VERDICT = {
+    "deny": ("denied", _RED),
+    "warn": ("allowed, with warnings", _YELLOW),
+    "allow": ("allowed", _GREEN),
+    "exempt": ("exempt", _YELLOW),
+}
 _SEVERITY = {Severity.DENY: ("denied", _RED), Severity.WARN: ("warning", _YELLOW), Severity.AUDIT: ("noted", _DIM)}
-_UNSEEN = "unknown-runtime"
-"""The finding that says that there were no pods to judge."""
-
 _LOCATED = 100
 """Objects with findings whose lines are looked up, since each costs a second parse: nobody clicks through more."""
 
@@ -28,11 +31,12 @@ def render(review: Review, colour: bool = False) -> Iterator[str]:
     """
     located = 0
     told: set[tuple[str, ...]] = set()
-    for index, result in enumerate(review.results):
-        located += bool(result.findings)
-        if index and (result.findings or review.results[index - 1].findings):
+    pages = review.pages()
+    for index, page in enumerate(pages):
+        located += bool(page.told)
+        if index and (page.result.findings or pages[index - 1].result.findings):
             yield ""
-        yield from _result(result, colour, located <= _LOCATED, told)
+        yield from _page(page, colour, located <= _LOCATED, told)
     patched = [result for result in review.results if result.patch]
     if patched:
         yield ""
@@ -42,19 +46,35 @@ def render(review: Review, colour: bool = False) -> Iterator[str]:
         yield from _patch(result, colour)
     if review.results:
         yield ""
-        yield summary(review, colour)
+        yield _how_judged(review)
+        yield summary(review, colour, pages)
 
 
-def summary(review: Review, colour: bool = False) -> str:
-    """``4 reviewed: 1 denied, 2 allowed, 1 not judged (4 warnings); 1 error, see above``."""
+def _how_judged(review: Review) -> str:
+    """Whether the verdicts presume an installed guard: it is the same file and another answer."""
+    if not review.guarded:
+        return "judged without the guard: the objects as they are (--without-guard)"
+    filled = sum(1 for result in review.results if result.patch)
+    if not filled:
+        return "judged as with the guard installed, which fills in nothing here"
+    shown = "the objects" if filled > 1 else "the object"
+    return f"judged as with the guard installed, which fills in {shown} above; without it: --without-guard"
+
+
+def summary(review: Review, colour: bool = False, pages: list[Page] | None = None) -> str:
+    """``4 reviewed: 1 denied, 2 allowed, 1 not judged (4 warnings), 1 skipped; 1 error, see above``."""
     verdicts = [result.verdict for result in review.results]
-    warnings = sum(finding.severity is Severity.WARN for result in review.results for finding in result.findings)
-    denied, unseen = verdicts.count("deny"), sum(map(_unseen, review.results))
-    allowed = len(verdicts) - denied - unseen
-    parts = ((denied, "denied"), (allowed, "allowed"), (unseen, "not judged"))
+    pages = review.pages() if pages is None else pages
+    warnings = sum(told.severity() is Severity.WARN for page in pages for told in page.told)
+    warnings += sum(finding.severity is Severity.WARN for page in pages for finding in page.assumed)
+    denied, exempt, unseen = verdicts.count("deny"), verdicts.count("exempt"), sum(map(_unseen, review.results))
+    allowed = len(verdicts) - denied - unseen - exempt
+    parts = ((denied, "denied"), (allowed, "allowed"), (unseen, "not judged"), (exempt, "exempt"))
     text = f"{len(verdicts)} reviewed: {', '.join(f'{number} {word}' for number, word in parts if number)}"
     if warnings:
         text += f" ({counts((warnings, 'warning'))})"
+    if review.skipped:
+        text += f", {review.skipped} skipped"
     if review.faults:
         text += f"; {counts((len(review.faults), 'error'))}, see above"
     worst = "deny" if denied else "warn" if warnings or review.faults or unseen else "allow"
@@ -72,26 +92,34 @@ def notice_line(notice: str, colour: bool = False) -> str:
 
 
 def _unseen(result: Reviewed) -> bool:
-    """Whether it is allowed for want of a runtime, which is not to be taken for a good verdict."""
-    return result.verdict == "allow" and any(finding.rule == _UNSEEN for finding in result.findings)
+    """Whether it is allowed because nothing was judged, which is not to be taken for a good verdict."""
+    return result.verdict == "allow" and not result.judged
 
 
-def _result(result: Reviewed, colour: bool, locate: bool, told: set[tuple[str, ...]]) -> Iterator[str]:
+def _page(page: Page, colour: bool, locate: bool, seen: set[tuple[str, ...]]) -> Iterator[str]:
+    result = page.result
     word, shade = ("allowed, not judged", _YELLOW) if _unseen(result) else _VERDICT[result.verdict]
+    if result.unjudged:
+        word += f" ({result.unjudged})"
     update = " (update)" if result.operation == "UPDATE" else ""
     title = _paint(printable(result.title), _BOLD, colour)
     verdict = _paint(word, f"{_BOLD};{shade}", colour)
     yield f"{title}{update}  {_paint(printable(str(result.at)), _DIM, colour)}: {verdict}"
-    for finding in result.findings:
+    if result.assumed:
+        yield f"  assumed: {printable(result.assumed)}"
+    if page.assumed:
+        yield f"  {printable(page.assumed_line())}"
+    for other, findings in page.elsewhere:
+        rules = ", ".join(dict.fromkeys(f"{one.rule} ({_SEVERITY[one.severity][0]})" for one in findings))
+        yield f"  as told at {printable(other.title)}: {rules}"
+    for told in page.told:
         yield ""
-        yield from _finding(result, finding, colour, locate, told)
+        yield from _finding(told, colour, locate, seen)
 
 
-def _finding(
-    result: Reviewed, finding: Judged, colour: bool, locate: bool, told: set[tuple[str, ...]]
-) -> Iterator[str]:
-    at = finding.at
-    word, shade = _SEVERITY[finding.severity]
+def _finding(fault: Told, colour: bool, locate: bool, told: set[tuple[str, ...]]) -> Iterator[str]:
+    result, finding, at = fault.result, fault.finding, fault.finding.at
+    word, shade = _SEVERITY[fault.severity()]
     found = result.locate(at) if locate else None
     written = f", {printable(str(found))}" if found is not None else ""
     short = at.short.rstrip() or at.field
@@ -101,6 +129,8 @@ def _finding(
         f"  {_paint(printable(where), _BOLD, colour)}: {printable(finding.problem)} {rule} "
         f"{_paint(f'({word}{written})', _DIM, colour)}"
     )
+    if fault.others:
+        yield f"    of {printable(fault.shown_by())} too"
     if at.object != result.label or finding.severity is Severity.AUDIT:
         key: tuple[str, ...] = (finding.rule, finding.why, finding.fix)
         if finding.severity is not Severity.AUDIT:

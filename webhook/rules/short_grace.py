@@ -9,7 +9,8 @@ Good:
     spec:
       terminationGracePeriodSeconds: 120
 Reads: `terminationGracePeriodSeconds` (30 where absent) of each job that trains; the policy's floor.
-Silent when: the time is at or above `limits.terminationGracePeriodSeconds`.
+Silent when: the time is at or above `limits.terminationGracePeriodSeconds`; it is the plain default and no checkpoint
+directory is known.
 """
 
 from __future__ import annotations
@@ -41,6 +42,8 @@ def check(subject: Subject) -> Iterator[Finding]:
         if grace >= floor:
             continue
         written = any(layer.pod.get(_FIELD) is not None for layer in job.layers)
+        if not written and not any(one.directory for one in subject.checkpoints):
+            continue  # where nothing says what is saved, nobody knows what 30 s are too short for
         # The place ends with the field's name: said once, the whole fits a warning line.
         told = f"{grace} s" if written else f"{grace} s by default"
         yield Finding(

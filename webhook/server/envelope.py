@@ -13,9 +13,10 @@ from typing import Any, Final
 import orjson
 from msgspec import Struct
 
-from webhook.message import denial_text, printable, warning_lines
+from webhook.message import denial_text, warning_lines
 from webhook.model.finding import Judged, Origin, Severity, broken_rule
 from webhook.model.names import GROUP, KINDS
+from webhook.model.printable import printable
 from webhook.model.request import Request
 from webhook.model.surrogates import without_lone_surrogates
 from webhook.model.verdict import Decision, Defaulted
