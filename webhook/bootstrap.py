@@ -189,16 +189,23 @@ def assemble_with(
 
 def build_policy(settings: Settings) -> Policy:
     """The policy file, or the built-in policy. Raises SettingsError."""
-    if settings.policy is None:
+    mode = settings.default_mode
+    if settings.policy is None and mode is None:
         return Policy()
-    from webhook.cluster.policy_file import PolicyError, load_policy
+    from webhook.cluster.policy_file import PolicyError, load_policy, parse_policy
 
     try:
-        policy = load_policy(str(settings.policy))
+        if settings.policy is None:
+            return parse_policy(b"", "built-in", default_mode=mode)
+        policy = load_policy(str(settings.policy), default_mode=mode)
     except PolicyError as error:
         raise SettingsError(str(error)) from None
     for field in policy.unread():
         _log.warning("%s: %s: this release does not read it", settings.policy, field)
+    if mode is not None and policy.modes.default != mode:
+        _log.warning(
+            "%s: modes.default: %s; CKPTGUARD_DEFAULT_MODE=%s is not used", settings.policy, policy.modes.default, mode
+        )
     return policy
 
 

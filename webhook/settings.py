@@ -32,6 +32,8 @@ class Settings(BaseSettings):
     no_cluster: bool = False
     kubeconfig: Path | None = None
     policy: Path | None = None
+    default_mode: Literal["enforce", "warn", "audit", "off"] | None = None
+    """The mode where neither the namespace nor the policy file names one."""
     trainer: str | None = None
     """The Trainer release, where it is not to be read from the cluster's CRDs."""
     audit_stdout: bool = True

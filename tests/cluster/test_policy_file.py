@@ -137,3 +137,14 @@ def test_the_page_shows_the_built_in_policy() -> None:
     assert replace(parse_policy(text.encode(), "docs/policy.md"), hash="") == replace(Policy(), hash="")
     for field in fields(Policy):
         assert f"\n{field.encode_name}:" in f"\n{text}" or field.name == "hash"
+
+
+def test_a_default_mode_from_outside_fills_in_and_never_overrides() -> None:
+    """The component start-in-warn must not replace a policy of one's own, nor what it says."""
+    head = b"apiVersion: checkpoint-guard.io/v1\nkind: Policy\n"
+    assert parse_policy(b"", "p", default_mode="warn").modes.default == "warn"
+    own = parse_policy(head + b"rules: {short-grace: deny}\nmodes: {selfService: [warn]}\n", "p", default_mode="warn")
+    assert (own.modes.default, own.modes.self_service, own.rules) == ("warn", ("warn",), {"short-grace": "deny"})
+    written = parse_policy(head + b"modes: {default: audit}\n", "p", default_mode="warn")
+    assert written.modes.default == "audit"
+    assert own.hash != parse_policy(head + b"rules: {short-grace: deny}\nmodes: {selfService: [warn]}\n", "p").hash

@@ -13,7 +13,7 @@ from tests.e2e.controlplane import registration
 from webhook.defaults.registration import PUT_BACK
 
 VOLATILE_LABELS = ("app.kubernetes.io/version", "app.kubernetes.io/managed-by", "helm.sh/chart")
-VOLATILE_ANNOTATIONS = ("checksum/policy", "checkpoint-guard.io/policy")
+VOLATILE_ANNOTATIONS = ("checksum/policy",)
 
 
 @pytest.mark.parametrize("path", render_copies(), ids=lambda path: str(path.relative_to(DEPLOY)))
@@ -46,8 +46,24 @@ def test_chart_and_kustomize_start_in_warn_alike(tmp_path: Path) -> None:
     charted = [one for one in helm("mode=warn") if not is_hook(one)]
 
     assert plain(charted) == plain(made)
-    policy = by_key(made)["ConfigMap", "checkpoint-guard", "checkpoint-guard-policy"]["data"]["policy.yaml"]
-    assert yaml.safe_load(policy)["modes"] == {"default": "warn"}
+    webhook = by_key(made)["Deployment", "checkpoint-guard", "checkpoint-guard"]["spec"]["template"]["spec"]
+    assert {"name": "CKPTGUARD_DEFAULT_MODE", "value": "warn"} in webhook["containers"][0]["env"]
+
+
+def test_start_in_warn_leaves_a_policy_of_ones_own_alone(tmp_path: Path) -> None:
+    folder = overlay(tmp_path, "start-in-warn")
+    (folder / "policy.yaml").write_text(
+        "apiVersion: checkpoint-guard.io/v1\nkind: Policy\nrules: {short-grace: deny}\n"
+    )
+    text = yaml.safe_load((folder / "kustomization.yaml").read_text())
+    own = {"name": "checkpoint-guard-policy", "namespace": "checkpoint-guard", "files": ["policy.yaml"]}
+    text["configMapGenerator"] = [{**own, "behavior": "replace"}]
+    text["generatorOptions"] = {"disableNameSuffixHash": True}
+    (folder / "kustomization.yaml").write_text(yaml.safe_dump(text))
+
+    made = by_key(kustomize(folder))
+    policy = made["ConfigMap", "checkpoint-guard", "checkpoint-guard-policy"]["data"]["policy.yaml"]
+    assert yaml.safe_load(policy)["rules"] == {"short-grace": "deny"}
 
 
 def test_chart_and_kustomize_monitor_alike(tmp_path: Path) -> None:

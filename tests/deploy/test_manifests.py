@@ -230,7 +230,6 @@ def test_values_reach_the_manifests() -> None:
     assert hook["clientConfig"]["service"]["namespace"] == "guard"
     policy = yaml.safe_load(found["ConfigMap", "guard", "checkpoint-guard-policy"]["data"]["policy.yaml"])
     assert policy["rules"] == {"short-grace": "off"}
-    assert policy["modes"] == {"default": "enforce"}
     certificate = found["Certificate", "guard", "checkpoint-guard"]["spec"]
     assert certificate["issuerRef"] == {"group": "cert-manager.io", "kind": "ClusterIssuer", "name": "internal"}
     assert "checkpoint-guard.guard.svc" in certificate["dnsNames"]

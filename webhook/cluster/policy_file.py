@@ -33,7 +33,7 @@ class PolicyError(Exception):
         self.errors = errors
 
 
-def load_policy(path: str, rule_ids: Collection[str] | None = None) -> Policy:
+def load_policy(path: str, rule_ids: Collection[str] | None = None, default_mode: str | None = None) -> Policy:
     """Reads and parses a policy file; see ``parse_policy``. Raises PolicyError also where it cannot be read."""
     from pathlib import Path
 
@@ -42,21 +42,24 @@ def load_policy(path: str, rule_ids: Collection[str] | None = None) -> Policy:
     except OSError as error:
         reason = "no such file" if isinstance(error, FileNotFoundError) else str(error.strerror)
         raise PolicyError([FileError(path, None, None, reason)]) from None
-    return parse_policy(data, path, rule_ids)
+    return parse_policy(data, path, rule_ids, default_mode)
 
 
-def parse_policy(data: bytes, file: str, rule_ids: Collection[str] | None = None) -> Policy:
+def parse_policy(
+    data: bytes, file: str, rule_ids: Collection[str] | None = None, default_mode: str | None = None
+) -> Policy:
     """One YAML document -> Policy. An empty file is the built-in policy. Raises PolicyError.
 
-    ``rule_ids`` are the ids that ``rules`` may name; None means those of this release. ``Policy.hash`` depends on what
-    the policy says, not on how it is written.
+    ``rule_ids`` are the ids that ``rules`` may name; None means those of this release. ``default_mode`` is
+    ``modes.default`` where the file does not write one. ``Policy.hash`` depends on what the policy says, not on how it
+    is written.
     """
     try:
         pieces = [(piece, value) for piece in split(decode(data)) for _, value in parse(piece) if value is not None]
     except TextError as error:
         raise PolicyError([FileError(file, error.line, error.field, error.message)]) from None
     if not pieces:
-        return _hashed(Policy())
+        return _hashed(with_default_mode(Policy(), default_mode))
     piece, raw = pieces[0]
     if len(pieces) > 1:
         raise PolicyError([FileError(file, pieces[1][0].line, None, "more than one document: a policy is one")])
@@ -73,7 +76,17 @@ def parse_policy(data: bytes, file: str, rule_ids: Collection[str] | None = None
         faults = list(_values(policy, _rule_ids() if rule_ids is None else rule_ids))
     if policy is None or faults:
         raise PolicyError([_located(file, piece, field, message) for field, message in faults])
+    modes = raw.get("modes")
+    if not (isinstance(modes, dict) and "default" in modes):
+        policy = with_default_mode(policy, default_mode)
     return _hashed(_with_system(policy))
+
+
+def with_default_mode(policy: Policy, mode: str | None) -> Policy:
+    """The policy with this ``modes.default``; as it is where None."""
+    if mode is None:
+        return policy
+    return msgspec.structs.replace(policy, modes=msgspec.structs.replace(policy.modes, default=mode))
 
 
 def _with_system(policy: Policy) -> Policy:

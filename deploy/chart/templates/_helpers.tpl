@@ -50,8 +50,5 @@ limits: {memory: 256Mi}
 {{- end }}
 
 {{- define "checkpoint-guard.policy" -}}
-{{- $modes := dict "default" .Values.mode -}}
-{{- $policy := mergeOverwrite (dict "apiVersion" "checkpoint-guard.io/v1" "kind" "Policy") (deepCopy .Values.policy) -}}
-{{- $_ := set $policy "modes" (mergeOverwrite (deepCopy (.Values.policy.modes | default dict)) $modes) -}}
-{{ toYaml $policy }}
+{{- toYaml (mergeOverwrite (dict "apiVersion" "checkpoint-guard.io/v1" "kind" "Policy") (deepCopy .Values.policy)) }}
 {{- end }}
