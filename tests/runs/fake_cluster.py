@@ -43,8 +43,14 @@ def jobset(name: str = "run", **pod: Any) -> Object:
     }
     labels = {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}
     job = {"name": "node", "template": {"metadata": {"labels": labels}, "spec": {"template": {"spec": spec}}}}
-    metadata = {"name": name, "namespace": NAMESPACE, "uid": f"jobset-{name}"}
+    owner = {"kind": "TrainJob", "name": name, "uid": f"uid-{name}"}
+    metadata = {"name": name, "namespace": NAMESPACE, "uid": f"jobset-{name}", "ownerReferences": [owner]}
     return {"metadata": metadata, "spec": {"replicatedJobs": [job]}, "status": {"restarts": 0}}
+
+
+def stamp(seconds: float) -> str:
+    """A time as the API writes it."""
+    return datetime.fromtimestamp(int(seconds), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def trainjob(name: str = "run") -> Object:
@@ -65,6 +71,12 @@ class FakeCluster:
         self.claims: dict[str, Object] = {
             "mine": {"metadata": {"name": "mine"}, "status": {"phase": "Bound", "accessModes": ["ReadWriteMany"]}}
         }
+        ready = {"type": "Ready", "status": "True"}
+        self.nodes: dict[str, Object] = {
+            name: {"metadata": {"name": name}, "status": {"conditions": [ready]}} for name in ("node1", "node2")
+        }
+        self.silent: set[str] = set()
+        """Nodes that do not answer."""
         self.made = 0
         self.helpers: list[Object] = []
         self.calls: list[tuple[str, str]] = []
@@ -111,7 +123,7 @@ class FakeCluster:
             "spec": {**copy.deepcopy(spec), "nodeName": "node1"},
             "status": {
                 "phase": "Running",
-                "startTime": datetime.fromtimestamp(int(self.time), UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+                "startTime": stamp(self.time),
                 "containerStatuses": [{"name": "node", "state": {"running": {}}}],
             },
         }
@@ -120,7 +132,13 @@ class FakeCluster:
 
     def _end_pods(self) -> None:
         self.on_pod_end()
-        self.pods = {name: pod for name, pod in self.pods.items() if LABEL in pod["metadata"]["labels"]}
+        self.pods = {
+            name: pod
+            for name, pod in self.pods.items()
+            if LABEL in pod["metadata"]["labels"]
+            or "deletionTimestamp" not in pod["metadata"]
+            or pod["spec"].get("nodeName") in self.silent
+        }
 
     def _suspend(self, value: bool) -> None:
         if value:
@@ -129,6 +147,43 @@ class FakeCluster:
             self.after(3.0, self._end_pods)
         else:
             self.after(1.5, self.start_pod)
+
+    def _delete_trainjob(self, name: str, options: Object, params: Mapping[str, str]) -> Answer:
+        """As Trainer and the garbage collector do it: in the foreground the TrainJob outlives its JobSet, and gets a
+        new one, whose pods train on."""
+        found = self.trainjobs[name]
+        wanted = (options.get("preconditions") or {}).get("uid")
+        if wanted not in (None, found["metadata"]["uid"]):
+            return Answer(409, {"message": "the UID in the precondition does not match"})
+        policy = options.get("propagationPolicy") or params.get("propagationPolicy")
+        if policy == "Foreground":
+            found["metadata"] |= {"deletionTimestamp": "now", "finalizers": ["foregroundDeletion"]}
+            return Answer(200, copy.deepcopy(found))
+        if [one for one in found["metadata"].get("finalizers") or () if one != "foregroundDeletion"]:
+            found["metadata"]["deletionTimestamp"] = "now"
+            return Answer(200, copy.deepcopy(found))
+        del self.trainjobs[name]
+        self.after(0.7, lambda: self.collect(name))
+        return Answer(200, {"status": "Success"})
+
+    def collect(self, name: str) -> None:
+        """The garbage collector: the JobSet at once, its pods when they have ended."""
+        if self.jobsets.pop(name, None) is not None:
+            for pod in self.pods.values():
+                pod["metadata"]["deletionTimestamp"] = stamp(self.time)
+            self.after(3.0, self._end_pods)
+
+    def lose_node(self, name: str = "node1", evicted: bool = True) -> None:
+        """The power of a node is cut: nobody hears from it, and its pods never end."""
+        self.nodes[name]["status"]["conditions"] = [
+            {"type": "Ready", "status": "Unknown", "lastTransitionTime": stamp(self.time - 60)}
+        ]
+        self.silent.add(name)
+        for pod in self.pods.values():
+            if pod["spec"].get("nodeName") == name:
+                pod["status"]["conditions"] = [{"type": "Ready", "status": "False"}]
+                if evicted:
+                    pod["metadata"]["deletionTimestamp"] = stamp(self.time - 20)
 
     # -- the API ----------------------------------------------------------------------------------------------------
 
@@ -144,6 +199,10 @@ class FakeCluster:
         self.calls.append((method, path))
         if (refused := self.refuse(method, path, body)) is not None:
             return refused
+        if path.startswith("/api/v1/nodes/"):
+            node = self.nodes.get(path.rpartition("/")[2])
+            missing = {"message": "no such node", "details": {"kind": "nodes"}}
+            return Answer(200, copy.deepcopy(node)) if node is not None else Answer(404, missing)
         kind, _, name = path.removeprefix("/").partition("/namespaces/team/")[2].partition("/")
         known = {
             "trainjobs": self.trainjobs,
@@ -172,10 +231,10 @@ class FakeCluster:
             found["metadata"].setdefault("annotations", {}).update(
                 (body.get("metadata") or {}).get("annotations") or {}
             )
+        elif method == "DELETE" and kind == "trainjobs":
+            return self._delete_trainjob(name, body or {}, params or {})
         elif method == "DELETE":
             del known[name]
-            if kind == "trainjobs":
-                self.pods = {}
         return Answer(200, copy.deepcopy(found))
 
     def text(self, path: str, params: Mapping[str, str] | None = None) -> tuple[int, str]:
@@ -196,6 +255,8 @@ class FakeCluster:
         self.calls.append(("EXEC", pod))
         if self.exec_refused:
             return None, "", self.exec_refused
+        if self.pods[pod]["spec"].get("nodeName") in self.silent:
+            return None, "", "error dialing backend: dial tcp 10.0.0.1:10250: i/o timeout"
         return self._run([word.replace("/mnt/ckpt", str(self.folder)) for word in command])
 
     def _helper(self, body: Object) -> Answer:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.runs.fake_cluster import FakeCluster, trainjob
+from tests.runs.fake_cluster import FakeCluster, jobset, trainjob
 from tests.runs.folders import deepspeed, hf, write
 from webhook.cli.delete import say_deleted
 from webhook.runs.api import Answer, Unreachable
@@ -83,12 +83,26 @@ def test_stop_when_nobody_may_look(tmp_path: Path) -> None:
     assert fake.helpers == []
 
 
-def test_a_pod_that_does_not_end(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("why", "said"),
+    [
+        ("hangs", "on node1, which answers: the kubelet has not ended them"),
+        ("nodes may not be read", "on node1: a node that is out of reach keeps them until it is back or removed"),
+        ("grace", "on node1: they have 3600 s to save and end (terminationGracePeriodSeconds)"),
+    ],
+)
+def test_a_pod_that_does_not_end(tmp_path: Path, why: str, said: str) -> None:
     fake = cluster(tmp_path, 100)
     fake._end_pods = lambda: None  # type: ignore[method-assign]
+    if why == "grace":
+        next(iter(fake.pods.values()))["metadata"]["deletionGracePeriodSeconds"] = 3600
+    elif why != "hangs":
+        fake.refuse = lambda _, path, __: Answer(403, {"message": "no"}) if "/nodes/" in path else None
     session = fake.session([], timeout=30)
-    with pytest.raises(CannotDo, match=r"1 pod of .* is still there after 30 s, on node1: a node that is out of reach"):
+    with pytest.raises(CannotDo, match='1 pod of "run" is still there after 30 s') as late:
         stop(session)
+    assert said in late.value.lines[0]
+    assert len(late.value.lines) == 2
     assert "is being suspended" in session.state
 
 
@@ -230,6 +244,20 @@ def test_from_a_step_that_is_not_there_or_not_whole(tmp_path: Path) -> None:
     assert not (tmp_path / "run" / "checkpoint-300").exists()
 
 
+def test_from_step_says_how_many_there_are(tmp_path: Path) -> None:
+    """The last ten alone read as if they were all."""
+    fake = suspended(tmp_path, *range(10, 1010, 10))
+    with pytest.raises(CannotDo) as why:
+        resume(fake.session([]), from_step=65)
+    assert why.value.lines == (
+        'there is no checkpoint of step 65 in "/mnt/ckpt/run": there are 100, from 10 to 1000; nearest: 50, 60, 70, 80',
+        "  all of them: ckptguard checkpoints run -n team",
+    )
+    for wanted, near in ((1, "10, 20"), (5000, "990, 1000")):
+        with pytest.raises(CannotDo, match=f"nearest: {near}\n"):
+            resume(fake.session([]), from_step=wanted)
+
+
 def test_from_step_of_a_run_that_is_under_way_or_over(tmp_path: Path) -> None:
     fake = cluster(tmp_path, 100)
     with pytest.raises(CannotDo, match="its program writes the directory now; first ckptguard stop run"):
@@ -366,6 +394,106 @@ def test_delete(tmp_path: Path) -> None:
     assert (done.directory.claim, done.directory.on_claim, done.lost) == ("mine", "/run", ())
 
 
+@pytest.mark.parametrize("state", ["running", "suspended", "failed", "queued", "being deleted in the foreground"])
+def test_delete_waits_until_nothing_of_the_run_is_left(tmp_path: Path, state: str) -> None:
+    """In the foreground Trainer makes a new JobSet each second, so it has to be in the background, and waited for."""
+    fake = cluster(tmp_path, 100)
+    one = fake.trainjobs["run"]
+    if state != "running":
+        fake.pods = {}
+    if state in ("suspended", "queued"):
+        one["spec"]["suspend"] = True
+    if state == "queued":
+        one["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "q"}
+    if state == "failed":
+        one["status"] = {"conditions": [{"type": "Failed", "status": "True"}]}
+        fake.start_pod()
+        next(iter(fake.pods.values()))["status"]["phase"] = "Failed"
+    if state == "being deleted in the foreground":
+        fake.request("DELETE", "/apis/x/namespaces/team/trainjobs/run", {"propagationPolicy": "Foreground"})
+    session = fake.session([])
+    done = delete(session, with_data=False)
+    assert (fake.trainjobs, fake.jobsets, fake.pods) == ({}, {}, {})
+    assert done.seconds <= 3.7 + 0.6
+    assert session.state == 'run "run" is deleted'
+
+
+def test_delete_takes_no_run_that_has_the_name_meanwhile(tmp_path: Path) -> None:
+    fake = cluster(tmp_path, 100)
+    read = fake.request
+
+    def swap(method: str, path: str, *rest: Any) -> Answer:
+        if method == "DELETE":
+            fake.trainjobs["run"]["metadata"]["uid"] = "another"
+        return read(method, path, *rest)
+
+    fake.request = swap  # type: ignore[method-assign]
+    with pytest.raises(CannotDo, match="was deleted and created again meanwhile"):
+        delete(fake.session([]), with_data=False)
+    assert "run" in fake.trainjobs
+
+
+def test_a_new_run_of_the_same_name_is_not_waited_for(tmp_path: Path) -> None:
+    fake = cluster(tmp_path, 100)
+
+    def create() -> None:
+        fake.trainjobs["run"] = trainjob() | {"metadata": {"name": "run", "namespace": "team", "uid": "second"}}
+        fake.jobsets["run"] = jobset() | {
+            "metadata": {"name": "run", "uid": "2", "ownerReferences": [{"uid": "second"}]}
+        }
+        fake.start_pod()
+
+    fake.after(5.0, create)
+    collect = fake.collect
+    fake.collect = lambda name: None  # type: ignore[method-assign]
+    fake.after(4.0, lambda: collect("run"))
+    delete(fake.session([]), with_data=False)
+    assert fake.trainjobs["run"]["metadata"]["uid"] == "second"
+    assert len(fake.pods) == 1
+
+
+@pytest.mark.parametrize(
+    ("what", "said"),
+    [
+        (
+            "finalizer",
+            'TrainJob "run" is still there after 30 s: it is held by finalizer example.com/keep, and goes when',
+        ),
+        (
+            "collector",
+            'JobSet "run" is still there after 30 s: the garbage collector of the control plane has not come',
+        ),
+        ("grace", "they have 3600 s to save and end (terminationGracePeriodSeconds): wait, or --timeout 3660s"),
+        ("node", "kubectl taint node node1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute"),
+    ],
+)
+def test_what_delete_advises_after_its_time(tmp_path: Path, what: str, said: str) -> None:
+    fake = cluster(tmp_path, 100)
+    if what == "finalizer":
+        fake.trainjobs["run"]["metadata"]["finalizers"] = ["example.com/keep"]
+    elif what == "collector":
+        fake.collect = lambda name: None  # type: ignore[method-assign]
+    elif what == "node":
+        fake.lose_node()
+    else:
+        fake._end_pods = lambda: None  # type: ignore[method-assign]
+        for pod in fake.pods.values():
+            pod["metadata"]["deletionGracePeriodSeconds"] = 3600
+    session = fake.session([], timeout=30)
+    with pytest.raises(CannotDo) as late:
+        delete(session, with_data=False)
+    assert any(said in line for line in late.value.lines), late.value.lines
+    assert all("\n" not in line for line in late.value.lines)
+    if what in ("grace", "node"):
+        assert session.state == 'TrainJob and JobSet of "run" are deleted, 1 pod is still ending'
+
+
+def test_delete_where_jobsets_may_not_be_read_says_what_it_did_not_see(tmp_path: Path) -> None:
+    fake = cluster(tmp_path, 100)
+    fake.refuse = lambda _, path, __: Answer(403, {"message": "forbidden"}) if "/jobsets" in path else None
+    assert delete(fake.session([]), with_data=True).unseen == "whether its JobSet is gone could not be seen: forbidden"
+
+
 def test_delete_would_take_the_claim(tmp_path: Path) -> None:
     fake = cluster(tmp_path, 100)
     template = {"metadata": {"name": "ckpt"}}
@@ -397,13 +525,15 @@ def test_delete_says_what_is_left_by_what_lies_under_the_directory(
     }
     fake = cluster(tmp_path, 100)
     pod = fake.jobsets["run"]["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
-    kept = dict(fake.trainjobs)
+    kept, jobsets = dict(fake.trainjobs), dict(fake.jobsets)
     for source, (body, said) in words.items():
         fake.trainjobs.update(kept)
+        fake.jobsets.update(jobsets)
         pod["volumes"] = [{"name": "v", source: body}]
         assert say_deleted(fake.session([]), Namespace(with_data=False, output="text")) == 0
         assert said in capsys.readouterr().out
     fake.trainjobs.update(kept)
+    fake.jobsets.update(jobsets)
     pod["containers"][0]["env"] = []
     assert say_deleted(fake.session([]), Namespace(with_data=False, output="text")) == 0
     assert "where it kept its checkpoints is not known" in capsys.readouterr().out

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 
 from tests.runs.fake_cluster import FakeCluster
 from tests.runs.folders import hf
-from webhook.runs.api import Answer, handshake_words
+from webhook.runs.api import Answer, exec_words, handshake_words
 from webhook.runs.helper import manifest
 from webhook.runs.reader import look
 from webhook.runs.run import CannotDo, find_directory, find_run
@@ -129,7 +130,8 @@ def test_exec_goes_first_and_says_why_it_did_not(tmp_path: Path) -> None:
     assert seen.by == "helper pod"
     assert seen.notes == (
         "pod run-node-0-0-0 cannot be asked: "
-        "no right to exec (kubectl auth can-i create pods --subresource=exec -n team)",
+        "no right to exec, which takes get and create (kubectl auth can-i get pods --subresource=exec -n team; "
+        "kubectl auth can-i create pods --subresource=exec -n team)",
     )
 
 
@@ -260,3 +262,20 @@ def test_a_refused_exec_is_said_without_its_headers() -> None:
     assert handshake_words(text) == 'Handshake status 400 Bad Request: pod "run-0" does not have a host assigned'
     assert handshake_words("Handshake status 403 Forbidden -+-+- {} -+-+- None") == "Handshake status 403 Forbidden"
     assert handshake_words("Handshake status 403 Forbidden") == "Handshake status 403 Forbidden"
+
+
+@pytest.mark.parametrize(
+    ("code", "message", "said"),
+    [
+        ("500 Internal Server Error", "error dialing backend: dial tcp 10.210.0.2:10250: i/o timeout",
+         "its node does not answer the API server (error dialing backend: dial tcp 10.210.0.2:10250: i/o timeout)"),
+        ("502 Bad Gateway", "", "its node does not answer the API server"),
+        ("403 Forbidden", 'pods "run-0" is forbidden: User "u" cannot get resource "pods/exec"',
+         'forbidden: pods "run-0" is forbidden: User "u" cannot get resource "pods/exec"'),
+        ("404 Not Found", 'pods "run-0" not found', 'pods "run-0" not found'),
+        ("401 Unauthorized", "", "the API server refuses it (HTTP 401)"),
+    ],
+)  # fmt: skip
+def test_nobody_is_shown_a_websocket(code: str, message: str, said: str) -> None:
+    body = json.dumps({"kind": "Status", "message": message}).encode() if message else b"no"
+    assert exec_words(f"Handshake status {code} -+-+- {{'date': 'now'}} -+-+- {body!r}") == said

@@ -30,12 +30,17 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _list(session: Session, output: str) -> int:
     from webhook.runs.reader import first_words, look
+    from webhook.runs.run import CannotDo
 
     run = session.find()
     directory = session.directory(run)
     others = session.warn_shared(run, directory)
     session.live(f"reading {directory.path}")
-    seen = look(session.kube, run, directory, image=session.options.image, seconds=session.options.timeout)
+    lost = session.lost(run)
+    try:
+        seen = look(session.kube, run, directory, image=session.options.image, seconds=session.options.timeout)
+    except CannotDo as error:
+        raise CannotDo(*error.lines, *session.waits_lines(lost)) from None
     taken = seen.found.taken
     if output == "json":
         write_json(
@@ -49,6 +54,7 @@ def _list(session: Session, output: str) -> int:
                 "notes": [*seen.notes, *(f"shared with {other}" for other in others)],
                 "files": seen.listing.files(),
                 "bytes": seen.listing.bytes(),
+                "waitsFor": [{"pod": one.pod, "node": one.node, "since": one.since} for one in lost],
                 "taken": taken.path if taken else None,
                 "newestComplete": getattr(seen.found.newest_complete(), "path", None),
                 "checkpoints": [saved_json(saved) for saved in seen.found.saved],
@@ -57,6 +63,9 @@ def _list(session: Session, output: str) -> int:
         return 0
     complain([*(f"note: {note}" for note in seen.notes)])
     write(_lines(session, directory, seen, first_words(seen, directory)))
+    if lost:
+        first, *ways = session.waits_lines(lost)
+        complain([f'run "{run.name}" {first}', *ways])
     return 0
 
 

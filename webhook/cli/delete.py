@@ -48,6 +48,8 @@ def say_deleted(session: Session, arguments: argparse.Namespace) -> int:
             }
         )
         return 0
+    if done.unseen:
+        session.say(f"warning: {done.unseen}")
     lines = [f"{session.name} is deleted"]
     if directory is not None and stays:
         lines += [

@@ -153,7 +153,7 @@ def run_on(arguments: argparse.Namespace, act: Callable[[Session], int]) -> int:
         return INTERRUPTED
     except CannotDo as error:
         progress.close()
-        complain([f"error: {error}"])
+        complain([f"error: {error.lines[0]}", *error.lines[1:]])
         _left(session)
     except (Unreachable, Refused) as error:
         progress.close()

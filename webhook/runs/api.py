@@ -6,6 +6,7 @@ connection is made, since that costs half a second.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -128,6 +129,7 @@ class KubernetesApi:
         """
         from kubernetes.client.exceptions import ApiException
         from kubernetes.stream.ws_client import ERROR_CHANNEL, STDERR_CHANNEL, STDOUT_CHANNEL, websocket_call
+        from websocket import WebSocketException
 
         # The generated method would import the model of a pod, which alone takes as long as all the rest.
         wanted = [
@@ -152,9 +154,11 @@ class KubernetesApi:
                 _preload_content=False,
             )
         except ApiException as error:
+            if isinstance(error.__context__, KeyboardInterrupt | SystemExit):
+                raise error.__context__ from None  # the client takes every exception for a failed connection
             words = " ".join(str(error.reason or error).split())
             if "Handshake status" in words or error.status:
-                return None, "", handshake_words(words)
+                return None, "", exec_words(words)
             raise Unreachable(f"the API server cannot be reached: {words[:200]}") from None
         try:
             socket.run_forever(timeout=seconds)
@@ -162,8 +166,11 @@ class KubernetesApi:
             output = socket.read_channel(STDOUT_CHANNEL, 0)
             errors = socket.read_channel(STDERR_CHANNEL, 0)
             status = socket.read_channel(ERROR_CHANNEL, 0)
+        except (WebSocketException, OSError):
+            return None, "", "the connection to it ended early"
         finally:
-            socket.close()
+            with contextlib.suppress(WebSocketException, OSError):
+                socket.close()
         if not ended:
             return None, output, f"no answer within {seconds:.0f} s"
         return (*_outcome(status, output, errors),)
@@ -208,6 +215,17 @@ def handshake_words(text: str) -> str:
     head, *rest = text.split(" -+-+- ")
     said = re.search(r'"message": ?"((?:[^"\\]|\\.)+)"', "".join(rest[-1:]).replace("\\\\", "\\"))
     return (f"{head}: {said[1]}" if said else head).replace('\\"', '"')[:300]
+
+
+def exec_words(text: str) -> str:
+    """The same for people, who asked for no websocket. A 5xx says that the API server does not reach the kubelet."""
+    found = re.match(r"Handshake status (\d{3})[^:]*:? ?(.*)", handshake_words(text))
+    if found is None:
+        return text[:300]
+    code, words = int(found[1]), found[2]
+    if code >= 500:
+        return f"its node does not answer the API server{f' ({words})' if words else ''}"
+    return f"forbidden: {words}" if code == 403 else words or f"the API server refuses it (HTTP {code})"
 
 
 def inside() -> bool:

@@ -8,9 +8,10 @@ from webhook.runs.api import Unreachable
 from webhook.runs.layouts import Saved
 from webhook.runs.reader import Look, NobodyToAsk, look
 from webhook.runs.restart import Resumed, record, resumed_words, start
+from webhook.runs.resume import ended_lines
 from webhook.runs.run import CannotDo, Directory, Run, again
 from webhook.runs.session import Session
-from webhook.runs.suspension import suspend, wait_gone
+from webhook.runs.suspension import queue_lines, suspend, wait_gone, waits_in_queue
 from webhook.runs.words import duration, named, pods
 
 
@@ -53,8 +54,7 @@ def drill(session: Session) -> Drill:
 
     try:
         run = session.find()
-        if run.over is not None or run.suspended:
-            raise CannotDo(f'run "{run.name}" {run.state()}: a drill takes a run that is under way')
+        _under_way(session, run)
         directory = session.directory(run)
         session.warn_shared(run, directory)
         passed(f'"{directory.path}" on {directory.where}')
@@ -84,8 +84,28 @@ def drill(session: Session) -> Drill:
     except (CannotDo, Unreachable) as error:
         done.steps[at].outcome, done.steps[at].words = "error", str(error)
         done.steps[at].seconds = session.kube.clock.monotonic() - since
-        session.say(f"[{done.steps[at].name}] {error}")
+        first, *others = error.lines if isinstance(error, CannotDo) else (str(error),)
+        session.say(f"[{done.steps[at].name}] {first}")
+        for line in others:
+            session.say(line)
     return done
+
+
+def _under_way(session: Session, run: Run) -> None:
+    """Raises CannotDo, with the way on, where there is nothing to interrupt."""
+    if run.over is not None:
+        head, *ways = ended_lines(session, run)
+        raise CannotDo(f"a drill takes a run that is under way: {head}", *ways)
+    if (waits := waits_in_queue(session, run)) is not None:
+        head, *ways = queue_lines(session, run, waits)
+        raise CannotDo(f"a drill takes a run that is under way: {head}", *ways)
+    if run.suspended:
+        raise CannotDo(
+            f'run "{run.name}" {run.state()}: a drill takes a run that is under way; first {session.command("resume")}'
+        )
+    if lost := session.lost(run):
+        head, *ways = session.waits_lines(lost)
+        raise CannotDo(f'a drill takes a run that is under way: run "{run.name}" {head}', *ways)
 
 
 def _wait_checkpoint(session: Session, run: Run, directory: Directory) -> tuple[Run, Look]:
@@ -101,12 +121,15 @@ def _wait_checkpoint(session: Session, run: Run, directory: Directory) -> tuple[
                 return now, seen
             why = f"{len(seen.found.saved)} checkpoints, none complete" if seen.found.saved else "no checkpoint yet"
         except NobodyToAsk as error:
-            why = str(error)
+            why = error.lines[0]
             if "no right" in why or "no shell" in why:
                 seen = look(session.kube, now, directory, image=session.options.image, seconds=wait.seconds)
                 if seen.found.newest_complete() is not None:
                     return now, seen
         if wait.over():
-            raise CannotDo(f"no complete checkpoint after {session.options.timeout:.0f} s: {why}")
+            raise CannotDo(
+                f"no complete checkpoint after {session.options.timeout:.0f} s: {why}",
+                *session.waits_lines(session.lost(now)),
+            )
         session.live(f"waiting for a first checkpoint ({wait.passed():.0f} s): {why}")
         wait.pause(2.0)

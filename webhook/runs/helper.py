@@ -15,6 +15,7 @@ from webhook.model.pod import EMPTY, Raw
 from webhook.runs.api import Answer
 from webhook.runs.clock import Waiting
 from webhook.runs.kube import Kube
+from webhook.runs.lost import lost_pods, lost_words
 from webhook.runs.run import CannotDo, Directory, Run, is_running
 
 MOUNT: Final = "/checkpoints"
@@ -254,6 +255,11 @@ def _holding_node(kube: Kube, run: Run, directory: Directory) -> str | None:
         return None
     first = holders[0]
     node = (first.get("spec") or EMPTY).get("nodeName")
+    if lost := lost_pods(kube, [first]):
+        raise CannotDo(
+            f'claim "{directory.claim}" can be mounted on one node alone, and is still attached to that of a pod that '
+            f"nobody hears from: {lost_words(lost, kube.clock.now())}"
+        )
     if "ReadWriteOncePod" in modes:
         raise CannotDo(
             f'claim "{directory.claim}" is ReadWriteOncePod and pod "{first["metadata"]["name"]}" on node "{node}" '

@@ -47,6 +47,8 @@ class Kube:
         self._say = say
         self.clock = clock
         self.patience = patience
+        self.nodes: dict[str, tuple[float, Answer]] = {}
+        """What is known of nodes, and since when by the clock (``lost``)."""
         self._made: dict[str, bool] = {}
         """Paths of what is to go, and whether its creation was answered."""
 

@@ -8,6 +8,7 @@ from webhook.runs.helper import inside, run_helper
 from webhook.runs.kube import Kube
 from webhook.runs.layouts import Found, find_saved
 from webhook.runs.listing import Listing, command, parse
+from webhook.runs.lost import lost_pods, lost_words, without_lost
 from webhook.runs.run import CannotDo, Directory, Run, is_running, pods_of_job
 
 
@@ -38,9 +39,11 @@ def look(
     ``helper``: whether a pod may be made for it where no pod of the run can be asked.
     """
     notes: list[str] = []
-    for pod in pods_of_job(run.pods, directory.job):
-        if not is_running(pod, directory.container):
-            continue
+    running = [pod for pod in pods_of_job(run.pods, directory.job) if is_running(pod, directory.container)]
+    lost = lost_pods(kube, running)
+    if lost:
+        notes.append(f"not asked: {lost_words(lost, kube.clock.now())}")
+    for pod in without_lost(running, lost)[:2]:  # what two cannot do a third will not
         name = str(pod["metadata"]["name"])
         code, output, errors = kube.execute(
             run.namespace, name, directory.container, command(directory.path), min(seconds, 60.0)
@@ -51,14 +54,13 @@ def look(
                 return Look(listing, find_saved(listing), f"exec in pod {name}", tuple(notes))
             errors = errors.strip() or "the listing ended early"
         notes.append(f"pod {name} cannot be asked: {_exec_words(errors, run.namespace)}")
-        if len(notes) == 2:
-            break  # what two cannot do a third will not
     if not helper:
         raise NobodyToAsk("; ".join(notes) or f'no pod of "{run.name}" runs')
     try:
         text = run_helper(kube, run, directory, image, command(inside(directory)), write=False, seconds=seconds)
     except CannotDo as error:
-        raise CannotDo("; ".join([*notes, str(error)])) from None
+        first, *others = error.lines
+        raise CannotDo("; ".join([*notes, first]), *others) from None
     listing = parse(text)
     if listing.state == "cut":
         raise CannotDo(f"the helper pod's listing ended early: {text.strip()[-200:] or 'no output'}")
@@ -67,7 +69,9 @@ def look(
 
 def _exec_words(errors: str, namespace: str) -> str:
     if "403" in errors or "forbidden" in errors.lower():
-        return f"no right to exec (kubectl auth can-i create pods --subresource=exec -n {namespace})"
+        # A websocket begins with a GET: the API server asks for "get" and, in newer releases, for "create" too.
+        can = f"kubectl auth can-i get pods --subresource=exec -n {namespace}"
+        return f"no right to exec, which takes get and create ({can}; {can.replace(' get ', ' create ')})"
     if "executable file not found" in errors or "no such file" in errors:
         return "its image has no shell"
     return errors.strip()[:200] or "exec failed"

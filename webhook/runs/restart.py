@@ -14,6 +14,7 @@ from webhook.model.names import PREFIX
 from webhook.model.pod import EMPTY, Raw
 from webhook.runs.api import Unreachable
 from webhook.runs.layouts import Found, Saved
+from webhook.runs.lost import lost_pods, lost_words, ways_out
 from webhook.runs.reader import look
 from webhook.runs.run import MERGE, TRAINJOBS, CannotDo, Directory, Run, again, is_running, pods_of_job
 from webhook.runs.session import POLL, Session, any_directory
@@ -87,11 +88,14 @@ def _wait_new_pod(session: Session, run: Run, old: set[str]) -> tuple[Raw, str, 
                 f'run "{run.name}" {now.state()} before a pod of it ran: '
                 f"kubectl describe jobset {run.name} -n {run.namespace}"
             )
-        why = _pending(session, now, fresh)
+        lost = lost_pods(session.kube, now.pods)
+        why = lost_words(lost, session.kube.clock.now()) if lost else _pending(session, now, fresh)
         if wait.over():
+            waits = "waits in its queue" if now.suspended else "is not suspended and waits on"
             raise CannotDo(
                 f'no new pod of "{run.name}" runs after {session.options.timeout:.0f} s: {why}; '
-                f"the run is not suspended and waits on; to give up: {session.command('stop')}"
+                f"the run {waits}; to give up: {session.command('stop')}",
+                *(ways_out(lost, run.namespace) if lost else ()),
             )
         session.live(f"waiting for the new pod ({wait.passed():.0f} s): {why}")
         wait.pause(POLL)
@@ -185,7 +189,8 @@ def _verdict(
             why = denied or "neither its log nor a new checkpoint says from where it went on"
             raise CannotDo(
                 f'whether "{run.name}" resumed is not known after {session.options.timeout:.0f} s: {why}; it goes on '
-                f"by itself: {session.command('checkpoints')}"
+                f"by itself: {session.command('checkpoints')}",
+                *session.waits_lines(session.lost(again(kube, run))),
             )
         session.live(f"reading the first lines of {pod} ({wait.passed():.0f} s)")
         wait.pause(POLL)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect
 from datetime import UTC, datetime
+from typing import Final
 
 from webhook.model.pod import EMPTY
 from webhook.runs.aside import aside_command, parse_outcome, plan_aside, undo_command
@@ -13,23 +15,24 @@ from webhook.runs.reader import look
 from webhook.runs.restart import Resumed, start
 from webhook.runs.run import CannotDo, Directory, Run, again
 from webhook.runs.session import Session
-from webhook.runs.suspension import held_by_queue, wait_gone
+from webhook.runs.suspension import held_by_queue, queue_lines, wait_gone, waits_in_queue
 from webhook.runs.words import named, pods, still
+
+_NAMED: Final = 12
+"""So many steps are named one by one."""
 
 
 def resume(session: Session, from_step: int | None = None, undo: bool = False) -> Resumed:
     """Go on with a suspended run and say from where it went on. Raises CannotDo."""
     run = session.find()
     if run.over is not None:
-        condition = run.condition(run.over) or EMPTY
-        raise CannotDo(
-            f'run "{run.name}" {run.state()} ({condition.get("reason") or "no reason given"}), and Trainer starts no '
-            "such run again. Its data stays; the same name goes on from it:\n"
-            f"  kubectl get trainjob {run.name} -n {run.namespace} -o yaml > run.yaml\n"
-            f"  {session.command('delete')}\n"
-            "  kubectl create -f run.yaml    # without uid, resourceVersion and status"
-        )
+        raise CannotDo(*ended_lines(session, run))
+    if (waits := waits_in_queue(session, run)) is not None:
+        raise CannotDo(*queue_lines(session, run, waits))
     if not run.suspended and not held_by_queue(session, run):
+        if lost := session.lost(run):
+            head, *ways = session.waits_lines(lost)
+            raise CannotDo(f'run "{run.name}" is not suspended: there is nothing to resume, it {head}', *ways)
         if from_step is not None or undo:
             raise CannotDo(
                 f'run "{run.name}" {run.state()}: its program writes the directory now; first {session.command("stop")}'
@@ -48,14 +51,28 @@ def resume(session: Session, from_step: int | None = None, undo: bool = False) -
     return start(session, run, before, expected)
 
 
+def ended_lines(session: Session, run: Run) -> tuple[str, ...]:
+    """That a run has ended, and how the same name goes on from its data."""
+    condition = run.condition(run.over or "") or EMPTY
+    return (
+        f'run "{run.name}" {run.state()} ({condition.get("reason") or "no reason given"}), and Trainer starts no '
+        "such run again. Its data stays; the same name goes on from it:",
+        f"  kubectl get trainjob {run.name} -n {run.namespace} -o yaml > run.yaml",
+        f"  {session.command('delete')}",
+        "  kubectl create -f run.yaml    # without uid, resourceVersion and status",
+    )
+
+
 def _set_aside(session: Session, run: Run, step: int) -> tuple[Found, int]:
     directory = _on_a_claim(session, run)
     session.live("reading the checkpoint directory")
     seen = look(session.kube, run, directory, image=session.options.image, seconds=session.options.timeout)
     chosen = seen.found.at_step(step)
     if chosen is None:
-        known = ", ".join(map(str, seen.found.steps()[-10:])) or "none at all"
-        raise CannotDo(f'there is no checkpoint of step {step} in "{directory.path}": there are {known}')
+        raise CannotDo(
+            f'there is no checkpoint of step {step} in "{directory.path}": {_known(seen.found.steps(), step)}',
+            *([f"  all of them: {session.command('checkpoints')}"] if len(seen.found.steps()) > _NAMED else []),
+        )
     if chosen.complete is False:
         raise CannotDo(f"the checkpoint of {named(chosen)} is incomplete: {chosen.why}")
     plan = plan_aside(seen.found, seen.listing, chosen)
@@ -82,6 +99,17 @@ def _set_aside(session: Session, run: Run, step: int) -> tuple[Found, int]:
         raise CannotDo(f"not all could be set aside: {failed}; put back what was: {session.command('resume')} --undo")
     session.say(f"set aside under {directory.path}/.set-aside/{time}; back with: {session.command('resume')} --undo")
     return seen.found, step
+
+
+def _known(steps: list[int], wanted: int) -> str:
+    """The steps that there are: all of a few, of many the first, the last and those around the wanted one."""
+    if not steps:
+        return "there are none at all"
+    if len(steps) <= _NAMED:
+        return f"there {'is' if len(steps) == 1 else 'are'} {', '.join(map(str, steps))}"
+    at = bisect(steps, wanted)
+    near = ", ".join(map(str, steps[max(0, at - 2) : at + 2]))
+    return f"there are {len(steps)}, from {steps[0]} to {steps[-1]}; nearest: {near}"
 
 
 def _undo(session: Session, run: Run) -> None:

@@ -29,7 +29,14 @@ INDEX_LABEL: Final = "batch.kubernetes.io/job-completion-index"
 
 
 class CannotDo(Exception):  # noqa: N818 - a state
-    """The command cannot do what it was asked; the text says why, and what would help. Exit code 2."""
+    """The command cannot do what it was asked; ``lines`` say why, and what would help. Exit code 2.
+
+    A line is one line wherever it is shown: line breaks in what the cluster said are shown as such.
+    """
+
+    def __init__(self, *lines: str) -> None:
+        super().__init__("\n".join(lines))
+        self.lines = lines
 
 
 class Directory(Struct, frozen=True):
@@ -159,13 +166,17 @@ def _jobset(api: Api, namespace: str, name: str) -> Raw | None:
 
 def pods_of(api: Api, namespace: str, name: str) -> tuple[Raw, ...]:
     """The run's pods that have not ended, in order of job and index. Raises CannotDo where they may not be listed."""
+    return tuple(pod for pod in every_pod_of(api, namespace, name) if not has_ended(pod))
+
+
+def every_pod_of(api: Api, namespace: str, name: str) -> list[Raw]:
+    """The run's pods, those that have ended too, in the same order. Raises CannotDo."""
     answer = api.request(
         "GET", f"/api/v1/namespaces/{namespace}/pods", {"labelSelector": f"{JOBSET_NAME_LABEL}={name}"}
     )
     if not answer.ok:
         raise CannotDo(f"the run's pods cannot be listed: {answer.message}")
-    pods = [pod for pod in answer.body.get("items") or () if not has_ended(pod)]
-    return tuple(sorted(pods, key=_place))
+    return sorted(answer.body.get("items") or (), key=_place)
 
 
 def _place(pod: Raw) -> tuple[str, int, str]:

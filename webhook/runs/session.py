@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from msgspec import Struct
@@ -11,6 +11,7 @@ from webhook.model.policy import Policy
 from webhook.runs.api import Answer
 from webhook.runs.clock import Waiting
 from webhook.runs.kube import Kube
+from webhook.runs.lost import Lost, lost_pods, waited_for, waits_lines
 from webhook.runs.run import CannotDo, Directory, Run, directory_at, find_directory, find_run, others_on
 
 POLL: Final = 0.5
@@ -81,6 +82,14 @@ class Session:
                 f'"{directory.on_claim}" of {directory.where}: a step may be another run\'s'
             )
         return others
+
+    def lost(self, run: Run) -> tuple[Lost, ...]:
+        """Pods on nodes that do not answer, which the run waits for."""
+        return waited_for(run.pods, lost_pods(self.kube, run.pods))
+
+    def waits_lines(self, lost: Sequence[Lost]) -> list[str]:
+        """What they mean for the run, and the ways out; nothing where there are none."""
+        return list(waits_lines(lost, self.namespace, self.kube.clock.now())) if lost else []
 
     def waiting(self) -> Waiting:
         return Waiting(self.kube.clock, self.options.timeout)

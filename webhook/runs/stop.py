@@ -8,7 +8,7 @@ from webhook.runs.layouts import Saved
 from webhook.runs.reader import Look, look
 from webhook.runs.run import CannotDo, Directory, Run
 from webhook.runs.session import Session
-from webhook.runs.suspension import suspend, wait_gone
+from webhook.runs.suspension import suspend, wait_gone, waits_in_queue
 
 
 class Stopped(Struct, frozen=True):
@@ -27,7 +27,7 @@ def stop(session: Session) -> Stopped:
     if run.over is not None:
         raise CannotDo(f'run "{run.name}" {run.state()}: there is nothing to stop')
     directory, before, note = _look_while_running(session, run)
-    if run.suspended and not run.pods:
+    if run.suspended and not run.pods and waits_in_queue(session, run) is None:
         session.say(f'run "{run.name}" is suspended already, and has no pods')
         return Stopped(before.found.newest_complete() if before else None, None, None, 0.0, note)
     started = session.kube.clock.monotonic()

@@ -5,11 +5,13 @@ It is a patch to a value, so it may be done twice.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from webhook.model.pod import EMPTY
 from webhook.runs.api import Unreachable
 from webhook.runs.kube import Kube
+from webhook.runs.lost import Lost, lost_pods, lost_words, node_state, ways_out
 from webhook.runs.reader import Look, look
 from webhook.runs.run import MERGE, TRAINJOBS, CannotDo, Directory, Run, again
 from webhook.runs.session import POLL, Session
@@ -59,26 +61,59 @@ def workload_of(kube: Kube, run: Run) -> str | None:
 
 
 def held_by_queue(session: Session, run: Run) -> bool:
+    """Whether somebody set the run's Workload inactive, as ``stop`` does."""
     if run.queue is None or (workload := workload_of(session.kube, run)) is None:
         return False
     return (session.kube.request("GET", workload).body.get("spec") or EMPTY).get("active") is False
+
+
+def waits_in_queue(session: Session, run: Run) -> str | None:
+    """Why Kueue has not let the run in (again), in one line; None where it is not Kueue that keeps it.
+
+    A run that was preempted looks as one that somebody stopped: ``spec.suspend`` is true. Its Workload tells: it is
+    active, and Kueue starts the run when there is room, whoever asks for it.
+    """
+    if not run.suspended or run.queue is None or (path := workload_of(session.kube, run)) is None:
+        return None
+    workload = session.kube.request("GET", path).body
+    if (workload.get("spec") or EMPTY).get("active") is False:
+        return None
+    conditions = (workload.get("status") or EMPTY).get("conditions") or ()
+    said = ""
+    for kind, status in (("Preempted", "True"), ("Evicted", "True"), ("QuotaReserved", "False"), ("Admitted", "False")):
+        for one in conditions:
+            if not said and one.get("type") == kind and one.get("status") == status:
+                at = f" ({kind.lower()} {one.get('lastTransitionTime')})" if status == "True" else ""
+                said = f"{at}: {one.get('message') or one.get('reason') or 'no reason given'}"
+    return f'waits in queue "{run.queue}"{said}'
+
+
+def queue_lines(session: Session, run: Run, waits: str) -> tuple[str, ...]:
+    """The same for whoever would resume or drill it, with the command that tells more."""
+    workload = (workload_of(session.kube, run) or "").rpartition("/")[2]
+    return (
+        f'run "{run.name}" {waits}',
+        "  Kueue starts it by itself when there is room; nothing is to be resumed, and what it has saved stays",
+        f"  kubectl describe workload {workload} -n {run.namespace}    # what it waits for",
+        f"  {session.command('stop')}    # to take it out of the queue",
+    )
 
 
 def wait_gone(session: Session, run: Run, directory: Directory | None, last: Look | None) -> Look | None:
     """Until no pod of the run is left; looks into the directory while a pod can still be asked, for the flush."""
     wait = session.waiting()
     looked = 0.0
+    told = False
     while True:
         now = again(session.kube, run)
         if not now.pods:
             return last
+        lost = lost_pods(session.kube, now.pods)
+        if lost and not told:
+            told = True
+            session.say(f"{lost_words(lost, session.kube.clock.now())}; it stays until its kubelet says that it ended")
         if wait.over():
-            nodes = sorted({str((pod.get("spec") or EMPTY).get("nodeName")) for pod in now.pods})
-            count = len(now.pods)
-            raise CannotDo(
-                f'{pods(count)} of "{run.name}" {still(count)} there after {session.options.timeout:.0f} s, on '
-                f"{', '.join(nodes)}: a node that is out of reach keeps them until it is back or removed"
-            )
+            raise CannotDo(*_late(session, now, lost))
         if not now.suspended and run.queue is None:
             raise CannotDo(f'"{run.name}" was resumed by somebody else meanwhile')
         session.live(f"waiting for {pods(len(now.pods))} to end ({wait.passed():.0f} s)")
@@ -90,3 +125,27 @@ def wait_gone(session: Session, run: Run, directory: Directory | None, last: Loo
             except (CannotDo, Unreachable):
                 directory = None
         wait.pause(POLL)
+
+
+def _late(session: Session, run: Run, lost: Sequence[Lost]) -> Iterator[str]:
+    """Which pods have not ended in time, why, and what helps."""
+    nodes = sorted({str((pod.get("spec") or EMPTY).get("nodeName")) for pod in run.pods})
+    still_there = (
+        f'{pods(len(run.pods))} of "{run.name}" {still(len(run.pods))} there after {session.options.timeout:.0f} s, on '
+        f"{', '.join(nodes)}"
+    )
+    if lost:
+        yield f"{still_there}: {lost_words(lost, session.kube.clock.now())}"
+        yield from ways_out(lost, run.namespace)
+        return
+    grace = max((int(pod["metadata"].get("deletionGracePeriodSeconds") or 0) for pod in run.pods), default=0)
+    if grace > session.options.timeout:
+        yield f"{still_there}: they have {grace} s to save and end (terminationGracePeriodSeconds)"
+        yield f"  wait for it: {session.command('stop')} --timeout {grace + 60}s"
+    elif all(node_state(session.kube, node)[0] == "True" for node in nodes):
+        names = " ".join(str(pod["metadata"]["name"]) for pod in run.pods[:4])
+        yield f"{still_there}, which answers: the kubelet has not ended them"
+        yield f"  kubectl describe pod {names} -n {run.namespace}"
+    else:
+        yield f"{still_there}: a node that is out of reach keeps them until it is back or removed"
+        yield f"  kubectl get node {' '.join(nodes)}"
