@@ -41,6 +41,11 @@ exempt: {namespaces: [a], users: [b], groups: [c], runtimes: [d]}
     assert found.tiers.fast.storage_class_name == "fast"
 
 
+@pytest.mark.parametrize("choice", ["multi-node", "keep", 0])
+def test_who_gets_no_retries_is_a_choice(choice: object) -> None:
+    assert policy(f"defaults: {{backoffLimit: {choice}}}\n").defaults.backoff_limit == choice
+
+
 def test_the_hash_follows_what_is_said_and_not_how() -> None:
     first = policy("rules: {short-grace: warn, missing-claim: audit}\n")
     second = policy("# the same\nlimits: {}\nrules:\n  missing-claim: audit\n  short-grace: warn\n")
@@ -57,6 +62,14 @@ def test_the_hash_follows_what_is_said_and_not_how() -> None:
         ("rules: {short-grace: off}\n", 3, "rules.short-grace", 'write "off"'),
         ("rules: {short-grace: denied}\n", 3, "rules.short-grace", "none of deny, warn, audit, off"),
         ("rules: [short-grace]\n", 3, "rules", "a list stands where a mapping belongs"),
+        ("defaults: {backoffLimit: multi}\n", 3, "defaults.backoffLimit", "none of 0, multi-node, keep"),
+        ("defaults: {backoffLimit: multi-nodes}\n", 3, "defaults.backoffLimit", 'the nearest is "multi-node"'),
+        ("defaults: {backoffLimit: [0]}\n", 3, "defaults.backoffLimit", "a list is none of 0, multi-node, keep"),
+        ("defaults: {backoffLimit: 1.5}\n", 3, "defaults.backoffLimit", "is none of 0, multi-node, keep"),
+        ("defaults: {backoffLimit: null}\n", 3, "defaults.backoffLimit", "null is none of 0, multi-node, keep"),
+        ('defaults: {backoffLimit: "0"}\n', 3, "defaults.backoffLimit", '"0" is none of 0, multi-node, keep'),
+        ("defaults: {backoffLimit: -1}\n", 3, "defaults.backoffLimit", "-1 is not within 0 and"),
+        ("defaults: {backoffLimit: off}\n", 3, "defaults.backoffLimit", "false stands here"),
         ("limits:\n  maxRestart: 3\n", 4, "limits.maxRestart", 'the nearest is "maxRestarts"'),
         ('limits: {maxRestarts: "3"}\n', 3, "limits.maxRestarts", "an integer belongs"),
         ("limits: {maxRestarts: -1}\n", 3, "limits.maxRestarts", "not within 0"),

@@ -58,6 +58,23 @@ def test_ranks_that_are_meant_to_retry_alone_do() -> None:
     assert "backoffLimit" not in template(done)["spec"]
 
 
+@pytest.mark.parametrize(
+    ("choice", "nodes", "limit"),
+    [
+        (0, 1, 0), (0, 2, 0), ("multi-node", 1, None), ("multi-node", 2, 0), ("multi-node", None, None),
+        ("keep", 1, None), ("keep", 2, None),
+    ],
+)  # fmt: skip
+def test_where_retries_are_taken_away_is_a_choice(choice: Any, nodes: int | None, limit: int | None) -> None:
+    """With 0, a run of one pod whose node is lost waits for the node."""
+    made = runtime(job())
+    made["spec"]["mlPolicy"] = {} if nodes is None else {"numNodes": nodes}
+    done = fill(made, policy=Policy(defaults=Defaults(backoff_limit=choice)))
+    assert template(done)["spec"].get("backoffLimit") == limit
+    assert injected(done.object)["jobs"]["node"].get("backoffLimit") == limit
+    assert injected(done.object)["maxRestarts"] == 3
+
+
 def test_only_jobs_that_train() -> None:
     done = fill(runtime(job("dataset-initializer", label=False, pod={"containers": [container("x")]}), job()))
     assert template(done, 0)["spec"] == {"template": {"spec": {"containers": [container("x")]}}}

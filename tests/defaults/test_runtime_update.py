@@ -92,6 +92,21 @@ def test_what_the_user_changed_stays() -> None:
     assert "backoffLimit" not in jobset(fill(gone, old=dict(done.object)))["replicatedJobs"][0]["template"]["spec"]
 
 
+@pytest.mark.parametrize("now", ["keep", "multi-node", 0])
+def test_what_was_recorded_is_put_back_whatever_the_policy_has_become(now: Any) -> None:
+    raw = runtime()
+    old = stored(raw)
+    done = fill(applied_again(raw, old), old=old, policy=Policy(defaults=Defaults(backoff_limit=now)))
+    assert jobset(done)["replicatedJobs"][0]["template"]["spec"]["backoffLimit"] == 0
+
+
+def test_what_was_not_recorded_is_not_added_by_another_policy() -> None:
+    raw = runtime()
+    old = dict(fill(raw, policy=Policy(defaults=Defaults(backoff_limit="keep"))).object)
+    done = fill(applied_again(raw, old), old=old)
+    assert "backoffLimit" not in jobset(done)["replicatedJobs"][0]["template"]["spec"]
+
+
 def test_a_job_that_is_gone_or_new() -> None:
     old = stored(runtime(job()))
     renamed = applied_again(runtime(job("trainer", backoffLimit=1)), old)

@@ -8,10 +8,10 @@ import pytest
 
 from tests.runs.fake import FakeApi
 from webhook.model.names import INJECTED
-from webhook.model.policy import Policy
+from webhook.model.policy import Defaults, Policy
 from webhook.model.release import Release
 from webhook.runs.api import Answer, Refused
-from webhook.runs.heal import Cluster, Healed, added_words, find_lacking, heal
+from webhook.runs.heal import Cluster, Healed, added_words, find_lacking, heal, retries_words
 
 Object = dict[str, Any]
 
@@ -263,3 +263,15 @@ def test_without_the_kinds_it_says_so() -> None:
 
     with pytest.raises(Refused):
         healed(api)
+
+
+def test_what_backoff_limit_0_takes_and_gives_is_said_where_it_is_added() -> None:
+    def after(choice: Any) -> list[Healed]:
+        api = FakeApi(dict([runtime()]))
+        return list(heal(Cluster(api, Release.V2_3), Policy(defaults=Defaults(backoff_limit=choice))))
+
+    text = " ".join(retries_words(after(0)))
+    for part in ("maxRestarts", "node is lost", "io/out-of-service", "defaults.backoffLimit: multi-node"):
+        assert part in text
+    assert retries_words(after("keep")) == []
+    assert retries_words([]) == []

@@ -79,13 +79,17 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _say(done: list[Healed], output: str) -> None:
+    from webhook.runs.heal import retries_words
+
+    notes = [line.strip() if output == "json" else line for line in retries_words(done)]
     if output == "json":
         import msgspec
 
-        text = msgspec.json.format(msgspec.json.encode({"results": [_result(healed) for healed in done]}), indent=2)
+        said = {"results": [_result(healed) for healed in done], "notes": [" ".join(notes)] if notes else []}
+        text = msgspec.json.format(msgspec.json.encode(said), indent=2)
         write_text(text.decode() + "\n")
     else:
-        write(line for healed in done for line in _lines(healed))
+        write([*(line for healed in done for line in _lines(healed)), *notes])
 
 
 def _result(healed: Healed) -> dict[str, Any]:

@@ -168,6 +168,8 @@ def _translate(fault: str, raw: Mapping[str, Any]) -> tuple[str, str]:
         choices = _choices(field)
         said = f"{_value(value)} is none of {', '.join(choices)}{_meant(str(value), choices)}"
         return field, said
+    if field == "defaults.backoffLimit":
+        return field, f"{_value(value)} is none of {', '.join(_choices(field))}"
     wanted = " or ".join(_SHOWN.get(word, word) for word in quoted.split(" | "))
     return field, f"{_value(value)} stands where {wanted} belongs"
 
@@ -181,6 +183,8 @@ _CHOICES: Final = {
 
 
 def _choices(field: str) -> tuple[str, ...]:
+    if field == "defaults.backoffLimit":
+        return "0", "multi-node", "keep"
     return _CHOICES.get(str((steps_of(field) or [""])[0]), ())
 
 
@@ -229,7 +233,7 @@ def _values(policy: Policy, rule_ids: Collection[str]) -> Iterator[tuple[str, st
         ("defaults.backoffLimit", defaults.backoff_limit),
         ("defaults.terminationGracePeriodSeconds", defaults.termination_grace_period_seconds),
     ):
-        if not 0 <= number < 2**31:
+        if isinstance(number, int) and not 0 <= number < 2**31:
             yield field, f"{number} is not within 0 and {2**31 - 1}"
     if not _is_duration(limits.lost_work):
         yield "limits.lostWork", f'"{limits.lost_work}" is no duration: write 90s, 30m or 2h'

@@ -10,6 +10,7 @@ from webhook.model.names import SYSTEM_NAMESPACE
 
 Mode = Literal["enforce", "warn", "audit", "off"]
 RuleSetting = Literal["deny", "warn", "audit", "off"]
+RetryChoice = Literal["multi-node", "keep"]
 Reach = Literal["node-local", "one-node", "many-nodes"]
 """Where a volume of a provisioner can be mounted."""
 
@@ -74,7 +75,8 @@ class Defaults(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     claim_name: str = "train-ckpt"
     path: str = "/mnt/ckpt"
     max_restarts: int = 3
-    backoff_limit: int = 0
+    backoff_limit: int | RetryChoice = 0
+    """A number, or for which runtimes it is 0: ``multi-node`` (numNodes above 1), ``keep`` (none)."""
     termination_grace_period_seconds: int = 60
     runtimes: tuple[Literal["TrainingRuntime", "ClusterTrainingRuntime"], ...] = (
         "TrainingRuntime",

@@ -1,5 +1,10 @@
 """A pod of several is retried alone, while the others wait for a rank that has lost its state.
 
+`backoffLimit: 0` has a price: a run whose node is lost (power, cable) gets no new pod before that node is back, its
+Node is deleted, or it is tainted `node.kubernetes.io/out-of-service`. With retries a run of one pod gets a new one
+elsewhere within a minute; several pods gain nothing by them. The guard fills in 0 for all, with the policy's
+`defaults.backoffLimit: multi-node` for runtimes of several nodes alone, with `keep` for none.
+
 Symptom: one rank is replaced alone while the others wait in a collective operation until they time out.
 Fix: let the first failure restart all pods together.
 Bad:

@@ -211,6 +211,21 @@ def added_words(patch: Sequence[Raw]) -> list[str]:
     return said
 
 
+def retries_words(done: Sequence[Healed]) -> list[str]:
+    """What ``backoffLimit: 0`` takes and gives, where that is among what is added: it is a choice of the policy."""
+    for healed in done:
+        shown = healed.runtime.now if healed.outcome == "added in part" else healed.runtime.patch
+        if any(str(op["path"]).endswith("/backoffLimit") and op.get("value") == 0 for op in shown):
+            return [
+                "backoffLimit 0: the first failed pod restarts all pods of a run (maxRestarts), so that no rank waits",
+                "  for another that retries alone. The other side: a run whose node is lost gets no new pod before",
+                "  that node is back, its Node is deleted, or it is tainted node.kubernetes.io/out-of-service. Where",
+                "  dead nodes are not replaced by themselves, let runs of one node retry: in the policy",
+                "  defaults.backoffLimit: multi-node (or keep); docs/operations.md, When a part is down, says more.",
+            ]
+    return []
+
+
 def _path(runtime: Lacking) -> str:
     return KINDS[runtime.kind].path(runtime.namespace, runtime.name)
 

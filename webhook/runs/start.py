@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
+from webhook.defaults.backoff_limit import wanted_limit
 from webhook.model.cluster import StorageClass
 from webhook.model.names import ANCESTOR_LABEL, API_VERSION, CHECKPOINT_SIZE, JOBSET_NAME_LABEL, TRAINER_STEP
 from webhook.model.policy import CheckpointSize, Policy
@@ -119,11 +120,12 @@ def _runtime(plan: Plan) -> Raw:
         "volumes": [{"name": "ckpt", "persistentVolumeClaim": {"claimName": f"{plan.name}-ckpt"}}],
         "containers": [container],
     }
+    retries = wanted_limit(plan.policy.defaults.backoff_limit, plan.nodes) is None
     job: Raw = {
         "name": "node",
         "template": {
             "metadata": {"labels": {ANCESTOR_LABEL: TRAINER_STEP}},
-            "spec": {"backoffLimit": 0, "template": {"spec": pod}},
+            "spec": {**({} if retries else {"backoffLimit": 0}), "template": {"spec": pod}},
         },
     }
     restarts = min(max(plan.policy.defaults.max_restarts, 1), plan.policy.limits.max_restarts)
