@@ -1,7 +1,7 @@
 """A cluster whose nodes run pods.
 
-`Given` is the one that `E2E_KUBECONFIG` names. `Lab` is two nodes made on this machine by the recipes of
-`../shared/tools/cluster` (Linux, root, Go): nothing is pulled. Both have Kubeflow Trainer.
+`Given` is the one that `E2E_KUBECONFIG` names. `Lab` is two nodes made on this machine by the scripts of `lab/` (Linux,
+root, Go): nothing is pulled. Both have Kubeflow Trainer.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ from tests.e2e.controlplane.cluster import when_trainer_knows
 Object = dict[str, Any]
 
 ROOT = Path(__file__).parents[2]
-RECIPES = ROOT.parent / "shared" / "tools" / "cluster"
+SCRIPTS = Path(__file__).parent / "lab"
 TRAINERS = tuple((os.environ.get("E2E_TRAINER") or f"{releases.NEWEST},2.1.0").split(","))
 """The Trainer releases that runs are tried on; the lab starts with the first."""
 REPOSITORY = "ghcr.io/checkpoint-guard/checkpoint-guard"
@@ -140,7 +140,7 @@ class Lab(Nodes):
         if why := missing():
             raise NoNodesError(why)
         base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-        self._home = Path(os.environ.get("LAB_HOME") or f"{base}/lab-cluster")
+        self._home = Path(os.environ.get("LAB_HOME") or f"{base}/checkpoint-guard/lab")
         self._state = Path(os.environ.get("L") or self._home / "run")
         self._storage = Path(os.environ.get("STOR") or self._home / "stor")
         self._proxy: subprocess.Popen[bytes] | None = None
@@ -153,20 +153,28 @@ class Lab(Nodes):
     @property
     def environment(self) -> dict[str, str]:
         path = f"{self._home / 'bin'}:{os.environ['PATH']}"
-        # GOFLAGS of the caller are for its own module.
-        return {**super().environment, "PATH": path, "LAB_HOME": str(self._home)}
+        return {**super().environment, "PATH": path, "LAB_HOME": str(self._home), "PYTHON": sys.executable}
 
     def start(self) -> None:
         """The cluster and Trainer."""
         self._take_programs()
-        self._recipe("up.sh")
+        self._script("up.sh")
         self.use_trainer(TRAINERS[0])
         self._give_the_api_server_services()
 
     def use_trainer(self, release: str) -> None:
         """Another release of Trainer, with its JobSet, in the place of the one that is there."""
         if release != self._trainer:
-            self._recipe("trainer.sh", "up", release)
+            programs = releases.RELEASES[release]
+            trainer, jobset = build.trainer(programs), build.jobset(programs)
+            self._script(
+                *("trainer.sh", "up", release),
+                JOBSET=programs.jobset,
+                TRAINER_CRDS=str(trainer.manifest("crds")),
+                TRAINER_WEBHOOK=str(trainer.manifest("webhook")),
+                JOBSET_CRDS=str(jobset.manifest("crds")),
+                JOBSET_WEBHOOK=str(jobset.manifest("webhook")),
+            )
             self._trainer = release
 
     def lose_api_server(self) -> None:
@@ -175,30 +183,33 @@ class Lab(Nodes):
 
     def bring_api_server(self) -> None:
         """Up again, with all that it knew."""
-        self._recipe("up.sh", SKIP_BUILD="1")
+        self._script("up.sh")
 
     def power_cut(self, node: str) -> None:
         """Everything on the node is gone at once, and nothing answers for it."""
         # Its network namespace outlives it and would say that the port is closed, so its cable goes first.
         for verb in ("cut", "kill"):
-            self._recipe("node.sh", verb, node.removeprefix("node"))
+            self._script("node.sh", verb, node.removeprefix("node"))
 
     def power_on(self, node: str) -> None:
         """With the disk that it had."""
         for verb in ("join", "up"):
-            self._recipe("node.sh", verb, node.removeprefix("node"))
+            self._script("node.sh", verb, node.removeprefix("node"))
 
     def kueue(self, what: str) -> None:
         """The real Kueue beside the control plane: `up` or `down`."""
-        self._recipe("kueue.sh", what)
+        component = build.kueue()
+        build.ensure(component, log)
+        crds, webhook = str(component.manifest("crds")), str(component.manifest("webhook"))
+        self._script("kueue.sh", what, KUEUE_CRDS=crds, KUEUE_WEBHOOK=webhook)
 
     def network_cut(self, node: str) -> None:
         """The cable is out: its pods go on running, and nobody hears of them."""
-        self._recipe("node.sh", "cut", node.removeprefix("node"))
+        self._script("node.sh", "cut", node.removeprefix("node"))
 
     def network_join(self, node: str) -> None:
         """The cable is in again."""
-        self._recipe("node.sh", "join", node.removeprefix("node"))
+        self._script("node.sh", "join", node.removeprefix("node"))
 
     def stop(self) -> None:
         if self._proxy is not None:
@@ -207,24 +218,22 @@ class Lab(Nodes):
         if self._ours and not os.environ.get("E2E_KEEP"):
             for name, verb in (("kueue.sh", "stop"), ("trainer.sh", "down")):
                 with contextlib.suppress(AssertionError):
-                    self._recipe(name, verb)
-            self._recipe("down.sh", KEEP="")
+                    self._script(name, verb)
+            self._script("down.sh", KEEP="")
             # buildah leaves its storage mounted on itself.
             subprocess.run(["umount", self._storage / "root" / "overlay"], capture_output=True, check=False)
 
     def _take_programs(self) -> None:
-        """What `make e2e` builds is not built a second time: the same programs of the same versions."""
+        """Built where they are not yet; what `make e2e` has built is taken from there."""
         programs = self._home / "bin"
         programs.mkdir(parents=True, exist_ok=True)
-        kubernetes, etcd, kueue = build.kubernetes(), build.etcd(), build.kueue()
-        wanted = {name: (kubernetes, name) for name in kubernetes.programs}
-        wanted |= {"etcd": (etcd, "etcd"), "kueue": (kueue, "kueue")}
+        parts = (build.kubernetes(), build.kubernetes_nodes(), build.etcd(), build.coredns(), build.kueue())
+        wanted = {name: (component, name) for component in parts for name in component.programs}
         for release in (releases.RELEASES[name] for name in TRAINERS):
             wanted[f"trainer-{release.trainer}"] = (build.trainer(release), "trainer-controller-manager")
             wanted[f"jobset-{release.jobset}"] = (build.jobset(release), "jobset")
-        absent = {name: found for name, found in wanted.items() if not (programs / name).exists()}
-        build.ensure_all({component.id: component for component, _ in absent.values()}.values(), log)
-        for name, (component, program) in absent.items():
+        build.ensure_all({component.id: component for component, _ in wanted.values()}.values(), log)
+        for name, (component, program) in wanted.items():
             (programs / name).unlink(missing_ok=True)
             (programs / name).symlink_to(component.program(program))
 
@@ -294,7 +303,7 @@ class Lab(Nodes):
 
     def _build(self, context: Path, tag: str) -> None:
         began = time.monotonic()
-        self._recipe("docker/build.sh", str(context), tag)
+        self._script("build.sh", str(context), tag)
         storage = self._storage
         archive = self._state / "image.tar"
         archive.unlink(missing_ok=True)
@@ -307,14 +316,14 @@ class Lab(Nodes):
             check=True,
             capture_output=True,
         )
-        self._recipe("load.sh", str(archive))
+        self._script("load.sh", str(archive))
         log(f"image {tag}: {archive.stat().st_size / 1e6:.0f} MB, on the nodes after {time.monotonic() - began:.0f} s")
         archive.unlink()
 
-    def _recipe(self, name: str, *arguments: str, **variables: str) -> None:
+    def _script(self, name: str, *arguments: str, **variables: str) -> None:
         began = time.monotonic()
         done = subprocess.run(
-            [RECIPES / name, *arguments],
+            [SCRIPTS / name, *arguments],
             env=self.environment | variables,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -329,12 +338,10 @@ class Lab(Nodes):
 
 def missing() -> str | None:
     """Why there can be no lab on this machine; None where there can."""
-    if not (RECIPES / "up.sh").is_file():
-        return "E2E_KUBECONFIG is not set, and ../shared/tools/cluster is not there"
     if sys.platform != "linux" or os.geteuid() != 0:
-        return "E2E_KUBECONFIG is not set, and ../shared/tools/cluster takes root on Linux"
+        return "E2E_KUBECONFIG is not set, and nodes of our own take root on Linux"
     if shutil.which("go") is None:
-        return "E2E_KUBECONFIG is not set, and ../shared/tools/cluster takes Go"
+        return "E2E_KUBECONFIG is not set, and nodes of our own take Go"
     return None
 
 

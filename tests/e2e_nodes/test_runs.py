@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 import pytest
 import yaml
 
-from tests.e2e_nodes.machine import ROOT, Nodes, Object, wait_until
+from tests.e2e_nodes.machine import Nodes, wait_until
 from tests.e2e_nodes.runs import (
     NAMESPACE,
     assert_right_data,
@@ -309,33 +309,16 @@ OWN = {
 }
 
 
-def _users_own() -> Object | None:
-    """The example in the document that the project began with, where that is at hand."""
-    folder = ROOT.parent / "shared" / "seeds"
-    for path in sorted(folder.glob("*.txt")) if folder.is_dir() else ():
-        _, found, text = path.read_text().partition("kind: Training\n")
-        if found:
-            lines = (found + text).splitlines()
-            end = next(at for at, line in enumerate(lines) if "path:" in line)
-            document: Object = yaml.safe_load("\n".join(lines[: end + 1]))
-            return document
-    return None
-
-
 @pytest.mark.every_trainer
-@pytest.mark.parametrize("whose", ["ours", "the users' own"])
-def test_a_converted_training_is_accepted(nodes: Nodes, tmp_path: Path, whose: str) -> None:
+def test_a_converted_training_is_accepted(nodes: Nodes, tmp_path: Path) -> None:
     """Not by dry-run alone: Trainer makes a JobSet of it, whose pods have both directories."""
-    training = OWN if whose == "ours" else _users_own()
-    if training is None:
-        pytest.skip("the users' document is not at hand")
-    name = training["job"]["name"]
+    name = OWN["job"]["name"]
     bare = runtime("bare")
     pod = bare["spec"]["template"]["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
     del pod["volumes"], pod["containers"][0]["volumeMounts"], pod["containers"][0]["env"]
     nodes.apply([bare])
     nodes.run("annotate", "namespace", NAMESPACE, "checkpoint-guard.io/default-claim=train-ckpt", "--overwrite")
-    (tmp_path / "t.yaml").write_text(yaml.safe_dump(training))
+    (tmp_path / "t.yaml").write_text(yaml.safe_dump(OWN))
     told = ckptguard(
         nodes, "convert", str(tmp_path / "t.yaml"), "--runtime", "TrainingRuntime/bare", "--trainer", nodes.trainer()
     )
@@ -350,7 +333,7 @@ def test_a_converted_training_is_accepted(nodes: Nodes, tmp_path: Path, whose: s
         assert (env["CKPT_DIR"], env["CKPT_FAST_DIR"]) == ("/ckpts/durable", "/ckpts/fast")
         mounts = {one["mountPath"]: one for one in built["containers"][0]["volumeMounts"]}
         assert mounts["/ckpts/durable"]["subPathExpr"] == "$(TRAINJOB_NAME)"
-        assert built["nodeSelector"] == {"nvidia.com/gpu.product": training["resources"]["gpuType"]}
+        assert built["nodeSelector"] == {"nvidia.com/gpu.product": "h100"}
         assert built["containers"][0]["command"][:2] == ["python", "train.py"]
     finally:
         nodes.run("annotate", "namespace", NAMESPACE, "checkpoint-guard.io/default-claim-")

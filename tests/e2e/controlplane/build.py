@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from .releases import ETCD, KUBERNETES, KUEUE, RELEASES, Release
+from .releases import COREDNS, ETCD, KUBERNETES, KUEUE, RELEASES, Release
 
 MODULES = Path(__file__).parent / "modules"
 STRIPPED = "-s -w"
@@ -64,16 +64,22 @@ class Component:
 
 def kubernetes() -> Component:
     """kube-apiserver, kube-controller-manager, kube-scheduler and kubectl."""
+    return _of_kubernetes("kubernetes", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl")
+
+
+def kubernetes_nodes() -> Component:
+    """kubelet and kube-proxy, for nodes that run pods."""
+    return _of_kubernetes("kubernetes-nodes", "kubelet", "kube-proxy")
+
+
+def _of_kubernetes(name: str, *programs: str) -> Component:
     major, minor, _ = KUBERNETES.split(".")
     stamp = "-X k8s.io/component-base/version."
     return Component(
-        name="kubernetes",
+        name=name,
         version=KUBERNETES,
         module="k8s.io/kubernetes",
-        programs={
-            program: f"k8s.io/kubernetes/cmd/{program}"
-            for program in ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl")
-        },
+        programs={program: f"k8s.io/kubernetes/cmd/{program}" for program in programs},
         # Without these, the API server calls itself v0.0.0 and clients choose the wrong behaviour.
         ldflags=f"{STRIPPED} {stamp}gitVersion=v{KUBERNETES} {stamp}gitMajor={major} {stamp}gitMinor={minor}",
     )
@@ -121,8 +127,17 @@ def kueue() -> Component:
     )
 
 
+def coredns() -> Component:
+    """The names of Services, for nodes that run pods."""
+    module = "github.com/coredns/coredns"
+    return Component(name="coredns", version=COREDNS, module=module, programs={"coredns": module})
+
+
 def components(only: Iterable[str] = ()) -> list[Component]:
-    """All components, or those that `only` names: `etcd`, `trainer`, `trainer-2.3.0`; `2.3.0` is a release's two."""
+    """All of a control plane, or those that `only` names: `etcd`, `trainer-2.3.0`; `2.3.0` is a release's two.
+
+    Those of nodes, `kubernetes-nodes` and `coredns`, are built where they are named.
+    """
     every = [kubernetes(), etcd()]
     for release in RELEASES.values():
         every += [trainer(release), jobset(release)]
@@ -131,6 +146,7 @@ def components(only: Iterable[str] = ()) -> list[Component]:
     if not wanted:
         return every
     chosen: list[Component] = []
+    every += [kubernetes_nodes(), coredns()]
     for name in wanted:
         if name in RELEASES:
             matches = [trainer(RELEASES[name]), jobset(RELEASES[name])]

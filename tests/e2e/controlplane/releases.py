@@ -5,6 +5,7 @@ from dataclasses import dataclass
 KUBERNETES = "1.36.3"
 ETCD = "3.7.3"
 KUEUE = "0.17.0"
+COREDNS = "1.15.0"
 
 
 @dataclass(frozen=True)
