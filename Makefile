@@ -5,8 +5,10 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.stamp
 # More workers than the two cores of CI: many tests wait.
 JOBS ?= 4
+# Each has a control plane of its own.
+E2E_JOBS ?= 3
 
-.PHONY: setup demo check unit lowest e2e e2e-full e2e-nodes deploy-tools test golden docs bench cluster controlplane lock dist sbom clean
+.PHONY: setup demo check unit lowest e2e e2e-full e2e-nodes deploy-tools test golden docs bench cluster controlplane node-programs lock dist sbom clean
 
 setup: $(STAMP)
 
@@ -48,26 +50,29 @@ docs: $(STAMP)
 controlplane: $(STAMP)
 	$(BIN)/python -m tests.e2e.controlplane build
 
-# RECIPES: the recipes that run on a CPU are run, killed and resumed, with the frameworks in a cached venv of their own.
+# What nodes take besides.
+node-programs: $(STAMP)
+	$(BIN)/python -m tests.e2e.controlplane build --only kubernetes-nodes coredns
+	$(BIN)/python -m tests.deploy.tools kustomize helm
+
 e2e: controlplane
-	RECIPES=1 $(BIN)/python -m pytest tests/recipes tests/runs/test_real_writers.py
-	$(BIN)/python -m pytest -n 2 tests/e2e || { test $$? -eq 1 && echo "e2e: what failed is tried once more" && \
-	  $(BIN)/python -m pytest --last-failed --last-failed-no-failures=none tests/e2e; }
+	$(BIN)/python -m pytest -n $(E2E_JOBS) --durations=15 tests/e2e
 
 test: check e2e
 
 # Everything, also what is marked `full`: before a release, and before an issue is called resolved. It takes hours.
 e2e-full: controlplane
-	E2E_FULL=1 RECIPES=1 $(BIN)/python -m pytest -n $(JOBS) --dist worksteal --ignore tests/e2e --ignore tests/e2e_nodes
-	E2E_FULL=1 $(BIN)/python -m pytest -n 2 tests/e2e
+	E2E_FULL=1 $(BIN)/python -m pytest -n $(JOBS) --dist worksteal --ignore tests/e2e --ignore tests/e2e_nodes
+	E2E_FULL=1 $(BIN)/python -m pytest -n $(E2E_JOBS) --durations=15 tests/e2e
 	E2E_FULL=1 $(BIN)/python -m tests.e2e_nodes
 
 # kustomize, Helm and promtool, built once into the cache.
 deploy-tools: $(STAMP)
 	$(BIN)/python -m tests.deploy.tools
 
-# The manifests, rendered and checked; then on a cluster whose nodes run pods: E2E_KUBECONFIG, else two nodes made here.
-# Without either it says so and skips. E2E_MINUTES: of load for each figure (1).
+# On a cluster whose nodes run pods (E2E_KUBECONFIG, else two nodes made here): an installation, a run that is stopped,
+# resumed and loses its node; then the manifests, rendered and checked. With E2E_FULL=1 everything (make e2e-full).
+# Without nodes it says so and skips. E2E_MINUTES: of load for each figure (1).
 e2e-nodes: $(STAMP)
 	$(BIN)/python -m tests.e2e_nodes
 

@@ -5,6 +5,7 @@ import re
 import subprocess
 from pathlib import Path
 
+import pytest
 import yaml
 
 from certs.loop import Status
@@ -76,12 +77,14 @@ def test_dashboard_panels_do_not_overlap() -> None:
     assert len({panel["id"] for panel in dashboard["panels"]}) == len(dashboard["panels"])
 
 
+@pytest.mark.full  # promtool takes minutes to build
 def test_prometheus_takes_the_rules(tmp_path: Path) -> None:
     promtool = find("promtool")
     run = subprocess.run([promtool, "check", "rules", MONITORING / "rules.yaml"], capture_output=True, text=True)
     assert run.returncode == 0, run.stdout + run.stderr
 
 
+@pytest.mark.full  # promtool takes minutes to build
 def test_alerts_fire(tmp_path: Path) -> None:
     promtool = find("promtool")
     (tmp_path / "rules.yaml").write_text((MONITORING / "rules.yaml").read_text())

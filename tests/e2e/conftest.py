@@ -97,6 +97,22 @@ def _started(release: str, kueue: bool) -> ControlPlane:
     return plane
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line(
+        "markers",
+        "ends: on the newest and the oldest release of Trainer; what is tried does not depend on it, so those between "
+        "are full",
+    )
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    _, *between, _ = RELEASES
+    for item in items:
+        if item.get_closest_marker("ends") is not None and any(f"[{name}" in item.nodeid for name in between):
+            item.add_marker("full")
+
+
 @pytest.hookimpl(optionalhook=True)  # there is no such hook without pytest-xdist
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
     """Has pytest-xdist run all tests of one cluster on one worker, so that each cluster is started once."""

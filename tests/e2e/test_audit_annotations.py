@@ -12,6 +12,8 @@ from tests.e2e.controlplane.guard import Guard
 from tests.e2e.controlplane.processes import wait_until
 from tests.e2e.objects import CLAIM, Project, changed, override, trainjob
 
+pytestmark = pytest.mark.ends
+
 VALIDATE, MUTATE = "validate.checkpoint-guard.io/", "mutate.checkpoint-guard.io/"
 
 

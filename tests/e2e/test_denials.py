@@ -26,6 +26,8 @@ from tests.e2e.objects import (
 from webhook.model.names import CLAIM as CLAIM_ANNOTATION
 from webhook.model.names import MODE, REQUIRE
 
+pytestmark = pytest.mark.ends
+
 GOLDEN = Path(__file__).parent / "golden"
 
 

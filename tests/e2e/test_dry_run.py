@@ -12,6 +12,8 @@ from tests.e2e.controlplane.cluster import TRAINJOBS, Object
 from tests.e2e.controlplane.guard import Guard
 from tests.e2e.objects import RUNTIMES, Project, changed, override, runtime, trainjob
 
+pytestmark = pytest.mark.ends
+
 COMMANDS = [("create",), ("apply",), ("apply", "--server-side")]
 
 

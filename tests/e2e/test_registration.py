@@ -12,6 +12,8 @@ from tests.e2e.controlplane.guard import register_webhook, unregister_webhook
 from tests.e2e.controlplane.processes import free_ports
 from webhook.model.names import INJECTED, MANAGER
 
+pytestmark = pytest.mark.ends
+
 VOLUME = {"name": "guarded", "persistentVolumeClaim": {"claimName": "checkpoints"}}
 
 

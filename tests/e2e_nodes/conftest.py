@@ -6,17 +6,28 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import FULL
 from tests.e2e_nodes import guard
-from tests.e2e_nodes.machine import NO_LAB, TRAINERS, Given, Lab, Nodes, NoNodesError
+from tests.e2e_nodes.machine import TRAINERS, Given, Lab, Nodes, NoNodesError
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "every_trainer: on each release of Trainer, not on the newest alone")
+    config.addinivalue_line("markers", "every_trainer: with E2E_FULL=1 on each release of Trainer")
+    config.addinivalue_line("markers", "each_change: also where E2E_FULL is not set; all others are marked full")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Nodes take minutes: what is not said to be worth them for each change is ``full``."""
+    here = Path(__file__).parent
+    for item in items:
+        if here in item.path.parents and item.get_closest_marker("each_change") is None:
+            item.add_marker("full")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "trainer" in metafunc.fixturenames:
-        every = metafunc.definition.get_closest_marker("every_trainer") is not None
+        every = FULL and metafunc.definition.get_closest_marker("every_trainer") is not None
         metafunc.parametrize("trainer", TRAINERS if every else TRAINERS[:1], indirect=True, scope="module")
 
 
@@ -33,8 +44,8 @@ def nodes() -> Iterator[Nodes]:
             try:
                 found.start()
             except AssertionError as fault:
-                pytest.exit(f"the lab does not come up: {fault}", NO_LAB)
-            found.build_images()
+                pytest.exit(f"the lab does not come up: {fault}", 1)
+            found.build_images(before=FULL)
         yield found
     finally:
         found.stop()

@@ -30,10 +30,6 @@ TRAINERS = tuple((os.environ.get("E2E_TRAINER") or f"{releases.NEWEST},2.1.0").s
 REPOSITORY = "ghcr.io/checkpoint-guard/checkpoint-guard"
 
 
-NO_LAB = 86
-"""Exit code where the lab does not come up: that says nothing about this project."""
-
-
 class NoNodesError(RuntimeError):
     """There is no cluster with nodes; the text says why."""
 
@@ -199,7 +195,7 @@ class Lab(Nodes):
     def kueue(self, what: str) -> None:
         """The real Kueue beside the control plane: `up` or `down`."""
         component = build.kueue()
-        build.ensure(component, log)
+        self._take({"kueue": (component, "kueue")})
         crds, webhook = str(component.manifest("crds")), str(component.manifest("webhook"))
         self._script("kueue.sh", what, KUEUE_CRDS=crds, KUEUE_WEBHOOK=webhook)
 
@@ -225,13 +221,16 @@ class Lab(Nodes):
 
     def _take_programs(self) -> None:
         """Built where they are not yet; what `make e2e` has built is taken from there."""
-        programs = self._home / "bin"
-        programs.mkdir(parents=True, exist_ok=True)
-        parts = (build.kubernetes(), build.kubernetes_nodes(), build.etcd(), build.coredns(), build.kueue())
+        parts = (build.kubernetes(), build.kubernetes_nodes(), build.etcd(), build.coredns())
         wanted = {name: (component, name) for component in parts for name in component.programs}
         for release in (releases.RELEASES[name] for name in TRAINERS):
             wanted[f"trainer-{release.trainer}"] = (build.trainer(release), "trainer-controller-manager")
             wanted[f"jobset-{release.jobset}"] = (build.jobset(release), "jobset")
+        self._take(wanted)
+
+    def _take(self, wanted: dict[str, tuple[build.Component, str]]) -> None:
+        programs = self._home / "bin"
+        programs.mkdir(parents=True, exist_ok=True)
         build.ensure_all({component.id: component for component, _ in wanted.values()}.values(), log)
         for name, (component, program) in wanted.items():
             (programs / name).unlink(missing_ok=True)
@@ -265,8 +264,10 @@ class Lab(Nodes):
             [*inside, "iptables-save", "-t", "nat"], capture_output=True, text=True, check=False).stdout,
             60, "kube-proxy beside the API server writes its rules")  # fmt: skip
 
-    def build_images(self) -> None:
-        """The clone's Dockerfile, twice, on the nodes: as it is, and under the number of a version before."""
+    def build_images(self, before: bool) -> None:
+        """The clone's Dockerfile, built and on the nodes; ``before`` also under the number of a version before."""
+        if not before:
+            self.previous = None
         if os.environ.get("E2E_BUILT"):  # for whoever tries one test again and again, with E2E_KEEP
             return
         if shutil.which("buildah") is None:
@@ -295,10 +296,10 @@ class Lab(Nodes):
         version = context / "webhook" / "__init__.py"
         written = version.read_text()
         self._build(context, self.image)
-        assert self.previous is not None
-        head, _, rest = written.partition('__version__ = "')
-        version.write_text(f'{head}__version__ = "0.0.9{rest[rest.index(chr(34)) :]}')
-        self._build(context, self.previous)
+        if self.previous is not None:
+            head, _, rest = written.partition('__version__ = "')
+            version.write_text(f'{head}__version__ = "0.0.9{rest[rest.index(chr(34)) :]}')
+            self._build(context, self.previous)
         shutil.rmtree(context)
 
     def _build(self, context: Path, tag: str) -> None:

@@ -35,6 +35,7 @@ def team(nodes: Nodes) -> Iterator[str]:
     nodes.run("delete", "namespace", "team", "--wait=false")
 
 
+@pytest.mark.each_change
 def test_the_api_server_takes_the_manifests_without_a_warning(nodes: Nodes) -> None:
     documents = rendered(nodes.image)
     first = [one for one in documents if one["kind"] == "Namespace"]
@@ -46,6 +47,7 @@ def test_the_api_server_takes_the_manifests_without_a_warning(nodes: Nodes) -> N
         assert said == []
 
 
+@pytest.mark.each_change
 def test_a_broken_installation_says_what_is_wrong(nodes: Nodes) -> None:
     nothing = ckptguard(nodes, "install-check", "--timeout", "0")
     assert nothing.returncode == 1
@@ -59,6 +61,7 @@ def test_a_broken_installation_says_what_is_wrong(nodes: Nodes) -> None:
     assert "caBundle: 6 of 6 webhooks have none" in without.stdout
 
 
+@pytest.mark.each_change
 def test_version_before_is_installed(nodes: Nodes, team: str) -> None:
     began = time.monotonic()
     guard.install(nodes, nodes.previous or nodes.image)
@@ -79,6 +82,7 @@ def test_upgrade_under_load_loses_nothing(nodes: Nodes, team: str) -> None:
     assert image == nodes.image
 
 
+@pytest.mark.each_change
 def test_install_check_as_a_job(nodes: Nodes) -> None:
     documents = rendered(nodes.image, "install-check")
     nodes.apply(documents)
@@ -90,6 +94,7 @@ def test_install_check_as_a_job(nodes: Nodes) -> None:
     assert "bad runtime: as expected, refused [ephemeral-checkpoint]" in said
 
 
+@pytest.mark.each_change
 def test_trainjobs_are_asked_about_where_there_is_a_runtime(nodes: Nodes) -> None:
     nodes.apply([_runtime("e2e-plain")])
     done = ckptguard(nodes, "install-check", "--timeout", "20")
@@ -99,6 +104,7 @@ def test_trainjobs_are_asked_about_where_there_is_a_runtime(nodes: Nodes) -> Non
     assert "bad TrainJob: as expected, refused [ephemeral-checkpoint]" in done.stdout
 
 
+@pytest.mark.each_change
 @pytest.mark.parametrize("component", ["webhook", "certs"])
 def test_pods_are_what_the_manifests_claim(nodes: Nodes, component: str) -> None:
     pods = nodes.pods(component)
@@ -119,6 +125,7 @@ def test_pods_are_what_the_manifests_claim(nodes: Nodes, component: str) -> None
         assert set(limits) == {"memory"}
 
 
+@pytest.mark.each_change
 def test_tokens_open_no_more_than_needed(nodes: Nodes) -> None:
     def may(account: str, verb: str, what: str, namespace: str = NAMESPACE) -> bool:
         user = f"--as=system:serviceaccount:{NAMESPACE}:{account}"
@@ -150,6 +157,7 @@ def test_a_drain_takes_one_at_a_time(nodes: Nodes) -> None:
     nodes.rolled_out()
 
 
+@pytest.mark.each_change
 def test_network_policies_choose_our_pods(nodes: Nodes) -> None:
     policies = nodes.objects("networkpolicies", NAMESPACE)
     for component in ("webhook", "certs"):
@@ -288,6 +296,7 @@ def test_a_node_without_power(nodes: Nodes, team: str) -> None:
     nodes.rolled_out()
 
 
+@pytest.mark.each_change
 def test_it_goes_without_a_trace_and_without_a_guard(nodes: Nodes) -> None:
     # The hardest case: nobody answers, and everything still goes.
     for name in ("checkpoint-guard", "checkpoint-guard-certs"):

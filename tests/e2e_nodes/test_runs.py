@@ -45,6 +45,7 @@ def place(guarded: Nodes, trainer: str) -> Iterator[None]:
     drop_namespace(guarded)
 
 
+@pytest.mark.each_change
 @pytest.mark.every_trainer
 def test_a_drill_passes_and_costs_one_restart(nodes: Nodes) -> None:
     submit(nodes, trainjob("drilled"))
@@ -70,6 +71,7 @@ def test_a_drill_passes_and_costs_one_restart(nodes: Nodes) -> None:
     assert_right_data(nodes, "drilled")
 
 
+@pytest.mark.each_change
 @pytest.mark.every_trainer
 def test_stop_and_resume_go_on_from_the_flushed_step(nodes: Nodes) -> None:
     submit(nodes, trainjob("paused"))
@@ -203,6 +205,7 @@ def test_without_exec_the_flush_is_lost(nodes: Nodes, how: str, flushes: bool) -
     finish(nodes, name)
 
 
+@pytest.mark.each_change
 @pytest.mark.every_trainer
 def test_an_empty_dir_loses_the_run(nodes: Nodes) -> None:
     """The guard would not let it in; where it only warns, the drill says what is lost."""
@@ -226,6 +229,7 @@ def test_an_empty_dir_loses_the_run(nodes: Nodes) -> None:
         drop_namespace(nodes, lossy)
 
 
+@pytest.mark.each_change
 @pytest.mark.every_trainer
 def test_where_the_guard_enforces_the_empty_dir_is_refused(nodes: Nodes) -> None:
     text = yaml.safe_dump(runtime("lossy", volume={"emptyDir": {}}))

@@ -72,6 +72,7 @@ def resumed_on_another(nodes: Nodes, name: str, node: str) -> int:
     return step
 
 
+@pytest.mark.each_change
 @pytest.mark.every_trainer
 def test_the_power_of_the_node_is_cut(nodes: Nodes) -> None:
     assert isinstance(nodes, Lab)

@@ -1,7 +1,7 @@
 """The recipes of docs/recipes: our own rules find nothing in them, and those that need no GPU really come back.
 
-The recipes of XGBoost and Orbax need those; with ``RECIPES=1`` (``make e2e``) they run in an environment of their own,
-made once and kept outside the clone. ``RECIPES_PYTHON`` names another interpreter that has them.
+The recipes of XGBoost and Orbax run in an environment of their own (``make e2e-full``), made once and kept outside the
+clone. ``RECIPES_PYTHON`` names another interpreter that has them.
 """
 
 from __future__ import annotations
@@ -124,6 +124,7 @@ def test_plain_python_comes_back_and_ends_where_it_would_have(
     assert second.splitlines()[-1] == through.splitlines()[-1]
 
 
+@pytest.mark.full
 def test_xgboost_comes_back(folder: Path, python: Path) -> None:
     first = Run("xgboost", folder, python, ROUNDS="100000").stop_at("rounds_*.ubj", 3, signal.SIGKILL)
     assert started_at(first) == 0
@@ -134,6 +135,7 @@ def test_xgboost_comes_back(folder: Path, python: Path) -> None:
     assert len(list(folder.glob("rounds_*.ubj"))) == 3
 
 
+@pytest.mark.full
 def test_orbax_comes_back(folder: Path, python: Path) -> None:
     first = Run("orbax", folder, python, JAX_PLATFORMS="cpu").stop_at("[0-9]*[!a-z]", 2, signal.SIGKILL)
     assert started_at(first) == 0

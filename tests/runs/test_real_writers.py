@@ -1,7 +1,7 @@
 """The frameworks' own writers: what they leave counts as complete, what they have not ended does not.
 
-Orbax, XGBoost and safetensors write in the environment of the recipes (``RECIPES=1``, as in ``make e2e``); PyTorch is
-asked where it is installed, since its wheel for Linux brings some gigabytes for GPUs.
+Orbax, XGBoost and safetensors write in the environment of the recipes (``make e2e-full``); PyTorch is asked where it is
+installed, since its wheel for Linux brings some gigabytes for GPUs.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ import pytest
 
 from tests.recipes import environment
 from tests.runs.folders import found, table
+
+pytestmark = pytest.mark.full
 
 ORBAX = """
 import sys
