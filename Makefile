@@ -8,7 +8,7 @@ JOBS ?= 4
 # Each has a control plane of its own.
 E2E_JOBS ?= 3
 
-.PHONY: setup demo check unit lowest e2e e2e-full e2e-nodes deploy-tools test golden docs bench cluster controlplane node-programs lock dist sbom clean
+.PHONY: setup demo check unit lowest e2e e2e-full e2e-nodes deploy-tools test golden docs bench cluster controlplane node-programs lock dist publish sbom clean
 
 setup: $(STAMP)
 
@@ -53,7 +53,7 @@ controlplane: $(STAMP)
 # What nodes take besides.
 node-programs: $(STAMP)
 	$(BIN)/python -m tests.e2e.controlplane build --only kubernetes-nodes coredns
-	$(BIN)/python -m tests.deploy.tools kustomize helm
+	$(BIN)/python -m tests.deploy.tools kustomize helm actionlint
 
 e2e: controlplane
 	$(BIN)/python -m pytest -n $(E2E_JOBS) --durations=15 tests/e2e
@@ -98,6 +98,10 @@ dist: .venv-release
 	.venv-release/bin/python -m build --outdir dist .
 	$(MAKE) sbom
 	$(PYTHON) -m deploy.release_notes $(VERSION) > dist/RELEASE_NOTES.md
+
+# The release on GitHub with all of dist/; only the release workflow does this. TAG: v0.1.0
+publish:
+	gh release create "$(TAG)" --verify-tag --title "$(TAG)" --notes-file dist/RELEASE_NOTES.md dist/*.whl dist/*.tar.gz dist/*.json
 
 sbom: .venv-release
 	mkdir -p dist

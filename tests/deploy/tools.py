@@ -24,6 +24,7 @@ class Tool:
 
 TOOLS = {
     "kustomize": Tool("sigs.k8s.io/kustomize/kustomize/v5", "v5.8.1"),
+    "actionlint": Tool("github.com/rhysd/actionlint/cmd/actionlint", "v1.7.12"),
     "helm": Tool("helm.sh/helm/v3/cmd/helm", "v3.22.0"),
     # Without the clients of every cloud that Prometheus finds its targets in: less than half the time to build.
     "promtool": Tool("github.com/prometheus/prometheus/cmd/promtool", "v0.316.0", "remove_all_sd"),

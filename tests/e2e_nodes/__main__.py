@@ -27,7 +27,7 @@ def main() -> int:
         return 0
     began = time.monotonic()
     build("kustomize")
-    wanted = TOOLS if FULL else ("helm",)
+    wanted = TOOLS if FULL else ("helm", "actionlint")
     others = [sys.executable, "-m", "tests.deploy.tools", *wanted]
     with subprocess.Popen(["nice", "-n", "19", *others], cwd=ROOT, stdout=subprocess.DEVNULL) as building:
         code = _pytest("-s", *NODES)
