@@ -217,8 +217,9 @@ class FakeCluster:
         if not name:
             items = list(known.values())
             if params and "labelSelector" in params:
-                key, _, value = params["labelSelector"].partition("=")
-                items = [one for one in items if one["metadata"].get("labels", {}).get(key) == value]
+                key, mark, value = params["labelSelector"].partition("=")
+                labels = [(one, one["metadata"].get("labels", {})) for one in items]
+                items = [one for one, has in labels if key in has and (not mark or has[key] == value)]
             return Answer(200, {"items": copy.deepcopy(items)})
         found = known.get(name)
         if found is None:

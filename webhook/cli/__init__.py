@@ -24,6 +24,7 @@ COMMANDS: Final[Commands] = {
     "install-check": ("webhook.cli.install_check", "does the API server ask the guard, and does it answer right?"),
     "runtimes": ("webhook.cli.runtimes", "runtimes that lack our defaults; --heal adds them where that is safe"),
     "uninstall": ("webhook.cli.uninstall", "take away the registration and what the guard made itself"),
+    "runs": ("webhook.cli.runs", "the runs: state, newest checkpoint, restarts, what each waits for"),
     "checkpoints": ("webhook.cli.checkpoints", "a run's checkpoints: step, size, complete, which one a restart takes"),
     "stop": ("webhook.cli.stop", "suspend a run, and say how much work is at risk"),
     "resume": ("webhook.cli.resume", "go on with a suspended run, and say which step it resumed from"),

@@ -204,13 +204,10 @@ def pods_of_job(pods: Sequence[Raw], job: str) -> list[Raw]:
 
 def find_directory(api: Api, run: Run, policy: Policy) -> Directory:
     """Where the run keeps its checkpoints, told by what Trainer made of it. Raises CannotDo where nothing says it."""
-    checkpoints = _checkpoints(api, run, policy)
-    best: Checkpoint | None = None
-    for checkpoint in checkpoints:
-        if checkpoint.directory is not None and "$(" not in checkpoint.directory and best is None:
-            best = checkpoint
-    if best is None or best.directory is None:
-        why = [checkpoint.status for checkpoint in checkpoints]
+    built = _effective(api, run)
+    best = known_checkpoint(built, policy)
+    if best is None:
+        why = [checkpoint.status for checkpoint in locate_checkpoints(built, policy.directory.variables)]
         if DirectoryStatus.UNRESOLVED in why:
             raise CannotDo(
                 f'only the pods of "{run.name}" know the checkpoint directory (from a ConfigMap or the image): '
@@ -219,6 +216,14 @@ def find_directory(api: Api, run: Run, policy: Policy) -> Directory:
         variables = " or ".join(policy.directory.variables)
         raise CannotDo(f'run "{run.name}" declares no checkpoint directory ({variables}): say --directory')
     return directory_of(best, policy)
+
+
+def known_checkpoint(built: Any, policy: Policy) -> Checkpoint | None:
+    """The first checkpoint directory of the pods whose path is known to the end; None where there is none."""
+    for checkpoint in locate_checkpoints(built, policy.directory.variables):
+        if checkpoint.directory is not None and "$(" not in checkpoint.directory:
+            return checkpoint
+    return None
 
 
 def directory_at(api: Api, run: Run, path: str, policy: Policy) -> Directory:
@@ -276,11 +281,7 @@ def _effective(api: Api, run: Run) -> Any:
     """The pods as built: from the JobSet, which is what runs, else worked out from the runtime."""
     release = read_release(api) or Release.V2_3
     if run.jobset is not None:
-        spec = run.jobset.get("spec") or {}
-        runtime = Runtime("TrainingRuntime", run.namespace, run.name, {"spec": {"template": {"spec": spec}}}, {})
-        # What the TrainJob says is in there already; its name alone is needed.
-        named: Mapping[str, Any] = {"metadata": run.trainjob["metadata"], "spec": {}}
-        return build_trainer_pods(named, runtime, release)
+        return effective_pods(run, None, release)
     reference = (run.trainjob.get("spec") or EMPTY).get("runtimeRef") or EMPTY
     kind = str(reference.get("kind") or "ClusterTrainingRuntime")
     name = str(reference.get("name") or "")
@@ -288,7 +289,21 @@ def _effective(api: Api, run: Run) -> Any:
     answer = api.request("GET", f"{TRAINJOBS}{scope}/{kind.lower()}s/{name}")
     if not answer.ok:
         raise CannotDo(f'its {kind} "{name}" cannot be read: {answer.message}')
-    return build_trainer_pods(run.trainjob, Runtime(kind, run.namespace, name, answer.body, {}), release)
+    return effective_pods(run, answer.body, release)
+
+
+def effective_pods(run: Run, runtime: Raw | None, release: Release) -> Any:
+    """The pods of a run by its JobSet where it has one, else by its runtime."""
+    if run.jobset is not None:
+        spec = run.jobset.get("spec") or {}
+        made = Runtime("TrainingRuntime", run.namespace, run.name, {"spec": {"template": {"spec": spec}}}, {})
+        # What the TrainJob says is in there already; its name alone is needed.
+        named: Mapping[str, Any] = {"metadata": run.trainjob["metadata"], "spec": {}}
+        return build_trainer_pods(named, made, release)
+    reference = (run.trainjob.get("spec") or EMPTY).get("runtimeRef") or EMPTY
+    kind = str(reference.get("kind") or "ClusterTrainingRuntime")
+    own = Runtime(kind, run.namespace, str(reference.get("name") or ""), runtime or {}, {})
+    return build_trainer_pods(run.trainjob, own, release)
 
 
 def _place_of(directory: Directory) -> tuple[str | None, Raw | None, str | None]:

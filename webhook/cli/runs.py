@@ -1,0 +1,212 @@
+"""``ckptguard runs``: every run with its state, its newest checkpoint, and what it waits for."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from webhook.cli.cluster_flags import add_kubeconfig, connect, object_name
+from webhook.cli.output import complain
+from webhook.message import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from webhook.runs.overview import Item, Overview
+
+FEW: Final = 10
+"""As many running runs are asked for their step without ``--wide``: an exec each, all of them in some two seconds."""
+MANY: Final = 200
+"""And with it."""
+_PAUSE: Final = 5.0
+"""Seconds between two looks of ``--watch``; ten times as long as a look takes where that is longer."""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """The flags of ``runs``."""
+    parser.description = (
+        "List the runs of a namespace: state, newest checkpoint, restarts, and what a run waits for. It takes a few "
+        f"lists, however many runs there are. The step is asked of the run's own pod by exec: where up to {FEW} runs "
+        f"are running always, up to {MANY} with --wide. A run without a running pod shows none: ckptguard checkpoints."
+    )
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument("-n", "--namespace", type=object_name, help="default: that of the context")
+    where.add_argument("-A", "--all-namespaces", action="store_true", help="the runs of all namespaces")
+    parser.add_argument("--wide", action="store_true", help="directory, claim, and the steps of many runs")
+    parser.add_argument("--watch", action="store_true", help="go on, and show what changes")
+    parser.add_argument("--context", help="context of the kubeconfig; default: the current one")
+    add_kubeconfig(parser)
+    parser.add_argument(
+        "--state",
+        metavar="PATH",
+        action="append",
+        default=[],
+        help="a dump (kubectl get trainjobs,jobsets,pods,pvc -A -o yaml) instead of a cluster; file, folder or -",
+    )
+    parser.add_argument("--policy", metavar="FILE", help="the policy file of the cluster")
+    parser.add_argument("-o", "--output", choices=("text", "json"), default="text", help="the format (default text)")
+    parser.epilog = "exit code: 0 listed (none at all too), 2 the runs cannot be listed, 130 after Ctrl-C"
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """0 or 2, as the help says."""
+    from webhook.cli.inputs import load_policy_file
+    from webhook.reports.review import Fault
+    from webhook.reports.text import fault_line
+
+    if arguments.watch and arguments.state:
+        complain(["error: --watch looks at a cluster: leave out --state"])
+        return 2
+    faults: list[Fault] = []
+    policy = load_policy_file(arguments.policy, faults)
+    if policy is None:
+        complain(fault_line(fault, False) for fault in faults)
+        return 2
+    if arguments.state:
+        return _from_files(arguments, policy)
+    api = connect(Path(arguments.kubeconfig) if arguments.kubeconfig else None, arguments.context)
+    if api is None:
+        return 2
+    from webhook.runs.api import Unreachable
+    from webhook.runs.clock import Clock
+    from webhook.runs.kube import Kube
+    from webhook.runs.overview import Overview, read, readable
+    from webhook.runs.run import CannotDo
+    from webhook.runs.steps import with_steps
+
+    kube = Kube(api, Clock(time.monotonic, time.sleep, time.time), lambda text: complain([printable(text)]))
+    namespace = None if arguments.all_namespaces else arguments.namespace or api.namespace
+
+    def look() -> Overview:
+        found = read(kube, namespace, policy, time.time())
+        able = readable(found.items)
+        most = MANY if arguments.wide else FEW
+        if len(able) > most:
+            some = "--wide asks them" if not arguments.wide and len(able) <= MANY else "ckptguard checkpoints NAME"
+            note = f"steps are not read: {len(able)} runs run, and {most} are asked at most ({some})"
+            return Overview(found.items, (*found.notes, note))
+        items, notes = with_steps(kube, found.items, able)
+        return Overview(tuple(items), (*found.notes, *notes))
+
+    try:
+        if arguments.watch:
+            _watch(arguments, look)
+        _show(arguments, look(), namespace)
+    except (CannotDo, Unreachable) as error:
+        complain([printable(f"error: {error}")])
+        return 2
+    return 0
+
+
+def _from_files(arguments: argparse.Namespace, policy: Any) -> int:
+    from webhook.runs.dump import DumpError, read_dump
+    from webhook.runs.overview import Overview, read
+    from webhook.runs.run import CannotDo
+
+    try:
+        stdin = sys.stdin.buffer.read() if "-" in arguments.state else None
+        dump, now = read_dump(arguments.state, stdin)
+        if not dump.has_runs():
+            raise CannotDo("there is no TrainJob among the files: kubectl get trainjobs,jobsets,pods,pvc -A -o yaml")
+        found = read(dump, arguments.namespace, policy, now)
+    except (CannotDo, DumpError) as error:
+        complain([printable(f"error: {error}")])
+        return 2
+    arguments.all_namespaces = arguments.namespace is None
+    _show(arguments, Overview(found.items, found.notes), arguments.namespace)
+    return 0
+
+
+def _show(arguments: argparse.Namespace, found: Overview, namespace: str | None) -> None:
+    from webhook.cli.output import write
+    from webhook.cli.run_flags import write_json
+
+    if arguments.output == "json":
+        write_json(
+            {"schema": 1, "results": [item.as_json() for item in found.items], "errors": [], "notes": list(found.notes)}
+        )
+        return
+    complain(printable(f"note: {note}") for note in found.notes)
+    if not found.items:
+        complain([f"no runs in namespace {namespace}" if namespace else "no runs"])
+        return
+    write(table(found.items, arguments.all_namespaces, arguments.wide, time.time()))
+
+
+def table(items: Sequence[Item], namespaces: bool, wide: bool, now: float) -> list[str]:
+    """The lines for a person: a title and one line a run."""
+    titles = ["NAMESPACE", "NAME", "STATE", "NODES", "STEP", "SAVED", "RESTARTS"]
+    rows = [[*titles, *(["DIRECTORY", "ON"] if wide else []), "WAITS FOR"]]
+    rows += [_row(item, wide, now) for item in items]
+    rows = [row if namespaces else row[1:] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+
+
+def _row(item: Item, wide: bool, now: float) -> list[str]:
+    from webhook.runs.words import duration
+
+    directory = item.directory
+    restarts = "-" if item.restarts is None and item.budget is None else f"{item.restarts or 0}/{_or(item.budget)}"
+    cells = [
+        item.run.namespace,
+        item.run.name,
+        item.state,
+        _or(item.nodes),
+        _or(item.step),
+        "-" if item.saved is None else f"{duration(now - item.saved)} ago",
+        restarts,
+    ]
+    if wide:
+        cells += ["-", "-"] if directory is None else [directory.path, directory.where]
+    return [printable(cell) for cell in (*cells, item.waits_for or item.reason or "-")]
+
+
+def _or(value: int | None) -> str:
+    return "-" if value is None else str(value)
+
+
+def _watch(arguments: argparse.Namespace, look: Callable[[], Overview]) -> None:
+    """Show the table, and again what changes, until somebody ends it."""
+    live = arguments.output == "text" and sys.stdout.isatty()
+    before: dict[tuple[str, str], dict[str, Any]] = {}
+    said: set[str] = set()
+    first = True
+    while True:
+        begun = time.monotonic()
+        found = look()
+        took = time.monotonic() - begun
+        now = {(item.run.namespace, item.run.name): item.as_json() for item in found.items}
+        gone = [key for key in before if key not in now]
+        changed = [item for item in found.items if before.get((item.run.namespace, item.run.name)) != item.as_json()]
+        complain(printable(f"note: {note}") for note in found.notes if note not in said)
+        said.update(found.notes)
+        if live:
+            if changed or gone or first:
+                lines = table(found.items, arguments.all_namespaces, arguments.wide, time.time())
+                _put("\x1b[H\x1b[2J" + "\n".join(lines) + "\n")
+        elif arguments.output == "json":
+            if changed or first:
+                _put_json({"schema": 1, "results": [item.as_json() for item in changed], "errors": [], "notes": []})
+        elif changed:
+            lines = table(changed, arguments.all_namespaces, arguments.wide, time.time())
+            _put("\n".join(lines if first else lines[1:]) + "\n")
+        if not live:
+            complain(f"{namespace}/{name} is gone" for namespace, name in gone)
+        before, first = now, False
+        time.sleep(max(_PAUSE, 10 * took))
+
+
+def _put_json(value: object) -> None:
+    import msgspec
+
+    _put(msgspec.json.encode(value).decode() + "\n")
+
+
+def _put(text: str) -> None:
+    """Print, and end where nobody reads any more."""
+    sys.stdout.write(text)
+    sys.stdout.flush()
