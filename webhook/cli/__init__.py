@@ -26,6 +26,7 @@ COMMANDS: Final[Commands] = {
     "uninstall": ("webhook.cli.uninstall", "take away the registration and what the guard made itself"),
     "runs": ("webhook.cli.runs", "the runs: state, newest checkpoint, restarts, what each waits for"),
     "checkpoints": ("webhook.cli.checkpoints", "a run's checkpoints: step, size, complete, which one a restart takes"),
+    "prune": ("webhook.cli.prune", "remove a run's older checkpoints, and never one that could be needed"),
     "stop": ("webhook.cli.stop", "suspend a run, and say how much work is at risk"),
     "resume": ("webhook.cli.resume", "go on with a suspended run, and say which step it resumed from"),
     "drill": ("webhook.cli.drill", "interrupt a run once, and prove that it resumes"),

@@ -43,7 +43,7 @@ def add_flags(
         help="image of the helper pod that reads the claim (default: the run's own)",
     )
     parser.add_argument("--policy", metavar="FILE", help="the policy file of the cluster")
-    parser.add_argument("--output", choices=outputs, default="text", help="the format (default text)")
+    parser.add_argument("-o", "--output", choices=outputs, default="text", help="the format (default text)")
 
 
 def _path(text: str) -> str:

@@ -6,22 +6,36 @@ deleted when the command is done, ended by the kubelet after five minutes, remov
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from webhook.model.names import API_VERSION
 from webhook.model.pod import EMPTY, Raw
-from webhook.runs.api import Answer
+from webhook.runs.api import Answer, Unreachable
 from webhook.runs.clock import Waiting
 from webhook.runs.kube import Kube
 from webhook.runs.lost import lost_pods, lost_words
 from webhook.runs.run import CannotDo, Directory, Run, is_running
 
+
+class Watch(Protocol):
+    """Goes along with a command that works for long."""
+
+    def told(self, text: str) -> bool:
+        """What it has printed so far; True where it has come to its end."""
+
+    def check(self) -> None:
+        """Raises CannotDo where it has to be ended."""
+
+
 MOUNT: Final = "/checkpoints"
 LABEL: Final = "checkpoint-guard.io/helper-of"
 FAILED: Final = "FAILED "
 _SECONDS: Final = 300
+_GRACE: Final = 5
+"""Seconds for a command that works for long, to end what it is about."""
 _OTHER_USER: Final = 65532
 _POD_FIELDS: Final = (
     "runAsUser",
@@ -34,7 +48,15 @@ _POD_FIELDS: Final = (
 
 
 def manifest(
-    run: Run, directory: Directory, image: str, command: Sequence[str], *, write: bool, node: str | None, root: bool
+    run: Run,
+    directory: Directory,
+    image: str,
+    command: Sequence[str],
+    *,
+    write: bool,
+    node: str | None,
+    root: bool,
+    deadline: int = _SECONDS,
 ) -> dict[str, Any]:
     """The pod. ``node`` holds it to one node; ``root``: as root where the run says no user."""
     pod = directory.pod
@@ -42,7 +64,7 @@ def manifest(
     mount: dict[str, Any] = {"name": "claim", "mountPath": MOUNT, "readOnly": not write}
     spec: dict[str, Any] = {
         "restartPolicy": "Never",
-        "activeDeadlineSeconds": _SECONDS,
+        "activeDeadlineSeconds": deadline,
         "terminationGracePeriodSeconds": 1,
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
@@ -133,8 +155,13 @@ def run_helper(
     *,
     write: bool,
     seconds: float,
+    deadline: int = _SECONDS,
+    watch: Watch | None = None,
 ) -> str:
-    """What the command printed in such a pod. Raises CannotDo, which says who holds the claim where that is why."""
+    """What the command printed in such a pod. Raises CannotDo, which says who holds the claim where that is why.
+
+    ``watch`` goes along while it works; once it runs, ``deadline`` is its end then and not ``seconds``.
+    """
     _mountable(directory)
     node = None if directory.claim is None else _holding_node(kube, run, directory)
     chosen = image or _image_of(directory)
@@ -144,18 +171,37 @@ def run_helper(
     answer = Answer(0)
     try:
         for root in (True, False):
-            body = manifest(run, directory, chosen, command, write=write, node=node, root=root)
+            body = manifest(run, directory, chosen, command, write=write, node=node, root=root, deadline=deadline)
             answer = kube.create(path, body)
             if answer.ok or answer.code != 403 or "PodSecurity" not in answer.message:
                 break
         if not answer.ok:
             raise CannotDo(_refused(answer, run.namespace))
-        return _output(kube, run, directory, f"{path}/{answer.body['metadata']['name']}", seconds)
+        path = f"{path}/{answer.body['metadata']['name']}"
+        try:
+            return _output(kube, run, directory, path, seconds, watch)
+        except (CannotDo, KeyboardInterrupt):
+            if watch is not None:
+                _last_words(kube, path, watch)
+            raise
     finally:
         kube.clean()
 
 
-def _output(kube: Kube, run: Run, directory: Directory, path: str, seconds: float) -> str:
+def _last_words(kube: Kube, path: str, watch: Watch) -> None:
+    """End the pod by SIGTERM, and hear what it says until it is gone."""
+    with contextlib.suppress(Unreachable):
+        if not kube.request("DELETE", path, {"gracePeriodSeconds": str(_GRACE)}).ok:
+            return
+        wait = Waiting(kube.clock, _GRACE + 1.0)
+        while not wait.over():
+            code, text = kube.text(f"{path}/log", {"limitBytes": str(64 << 20)})
+            if code != 200 or watch.told(text):
+                return
+            wait.pause(0.2)
+
+
+def _output(kube: Kube, run: Run, directory: Directory, path: str, seconds: float, watch: Watch | None = None) -> str:
     wait = Waiting(kube.clock, seconds)
     while True:
         answer = kube.request("GET", path)
@@ -173,6 +219,13 @@ def _output(kube: Kube, run: Run, directory: Directory, path: str, seconds: floa
                     return text  # our own script, which says why
                 raise CannotDo(f"the helper pod failed: {last[0][:300]}")
             return text
+        if watch is not None and phase == "Running":
+            code, text = kube.text(f"{path}/log", {"limitBytes": str(64 << 20)})
+            if code == 200:
+                watch.told(text)
+            watch.check()
+            kube.clock.sleep(0.5)
+            continue
         stuck = _stuck(status)
         if stuck:
             raise CannotDo(f"the helper pod cannot start: {stuck}; another image: --helper-image")

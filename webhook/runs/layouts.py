@@ -26,7 +26,7 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from webhook.runs.listing import ASIDE, Entry, Listing
+from webhook.runs.listing import ASIDE, REMOVING, Entry, Listing
 
 _DEPTH: Final = 4
 """Lightning's own is ``lightning_logs/version_0/checkpoints``."""
@@ -216,7 +216,7 @@ def _tree(listing: Listing) -> _Folder:
         return known
 
     for entry in listing.entries:
-        if entry.path == ASIDE or entry.path.startswith(ASIDE + "/"):
+        if entry.path == ASIDE or entry.path.startswith((ASIDE + "/", REMOVING)) or f"/{REMOVING}" in entry.path:
             continue
         above, _, name = entry.path.rpartition("/")
         if entry.kind == "d":

@@ -13,6 +13,8 @@ from msgspec import Struct
 
 ASIDE: Final = ".set-aside"
 """Where ``resume --from-step`` puts newer checkpoints; never looked into."""
+REMOVING: Final = ".ckptguard-removing-"
+"""How the name begins of what ``prune`` is taking apart: no checkpoint any more."""
 POINTERS: Final = ("latest", "latest_checkpointed_iteration.txt")
 """Files of a few bytes that name the newest checkpoint."""
 _DEPTH: Final = 6
