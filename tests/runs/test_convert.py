@@ -119,9 +119,10 @@ def test_the_command_names_file_and_line(tmp_path: Path, capsys: pytest.CaptureF
     }
     bad = tmp_path / "bad.yaml"
     bad.write_text("kind: Training\njob:\n  name: a\nresources:\n  gpuNum: 1\n  memory: 3\n")
-    assert main(["convert", str(bad)]) == 2
+    assert main(["convert", str(bad)]) == 1
     printed = capsys.readouterr()
-    assert printed.out == ""
+    assert printed.out.startswith("# has no place: resources.memory: ")
+    assert yaml.safe_load(printed.out)["spec"]["trainer"]["resourcesPerNode"]["limits"] == {"nvidia.com/gpu": 1}
     assert f"{bad}:6: resources.memory: has no place" in printed.err
     for text, words in (("a: [", "error"), ("", "nothing in it")):
         bad.write_text(text)

@@ -20,7 +20,7 @@ def add_kubeconfig(parser: argparse.ArgumentParser) -> None:
 
 def add_output(parser: argparse.ArgumentParser) -> None:
     """``--output``."""
-    parser.add_argument("--output", choices=("text", "json"), default="text", help="the format (default text)")
+    parser.add_argument("-o", "--output", choices=("text", "json"), default="text", help="the format (default text)")
 
 
 def object_name(text: str) -> str:

@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from webhook.effective.buildable.syntax import is_dns_subdomain
 from webhook.model.names import API_VERSION, LAYOUT, PATH, RUNTIME_KINDS
+from webhook.model.policy import Policy
 from webhook.model.release import Release
 from webhook.storage.placing import is_mount_path
 
@@ -38,10 +39,11 @@ _BUILT_IN: Final = frozenset((".", "cd", "eval", "exec", "export", "set", "sourc
 
 
 class Fault(Struct, frozen=True):
-    """A field that has no place, or whose value is none; ``field`` is its path."""
+    """A field that has no place (``no_place``), or whose value is none; ``field`` is its path."""
 
     field: str
     message: str
+    no_place: bool = False
 
 
 class Wanted(Struct, frozen=True):
@@ -52,6 +54,9 @@ class Wanted(Struct, frozen=True):
     release: Release = Release.V2_3
     gpu_label: str = "nvidia.com/gpu.product"
     namespace: str | None = None
+    policy: Policy = Policy()
+    explicit: bool = False
+    """Whether the runtime was named."""
 
 
 def parse_runtime(text: str) -> tuple[str, str]:
@@ -68,7 +73,7 @@ def parse_runtime(text: str) -> tuple[str, str]:
 
 
 def convert(training: Any, wanted: Wanted) -> tuple[Raw, list[Fault]]:
-    """The TrainJob, and what stands in its way; with faults the TrainJob is not to be used."""
+    """The TrainJob, and what stands in its way; it is not to be used where a fault is no ``no_place``."""
     if not isinstance(training, Mapping):
         return {}, [Fault("", "is no map: a Training has kind, version, job, environment, resources and storage")]
     faults = list(_strangers(training, _FIELDS, ""))
@@ -136,7 +141,7 @@ def _strangers(raw: Mapping[Any, Any], known: Mapping[str, Any], above: str) -> 
     for key, value in raw.items():
         field = f"{above}.{key}" if above else str(key)
         if key not in known:
-            yield Fault(field, "has no place in a TrainJob, nor in its runtime as far as this command knows")
+            yield Fault(field, "has no place in a TrainJob, nor in its runtime as far as this command knows", True)
         elif known[key] is not None and value is not None:
             if isinstance(value, Mapping):
                 yield from _strangers(value, known[key], field)
