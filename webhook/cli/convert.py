@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from webhook.cli.cluster_flags import add_output, object_name, trainer_release
 from webhook.cli.output import coloured, complain, write_text
-from webhook.message import printable
+from webhook.model.printable import printable
 from webhook.model.release import NEWEST
 
 if TYPE_CHECKING:

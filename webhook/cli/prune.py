@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from webhook.cli.output import complain, write
 from webhook.cli.run_flags import add_flags, run_on, write_json
-from webhook.message import printable
+from webhook.model.printable import printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from webhook.cli.cluster_flags import add_kubeconfig, connect, object_name
 from webhook.cli.output import complain
-from webhook.message import printable
+from webhook.model.printable import printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
