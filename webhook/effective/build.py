@@ -407,13 +407,12 @@ def _upsert_volumes(volumes: Any, added: list[Raw]) -> list[Raw]:
 def _upsert_mounts(mounts: Any, added: list[Raw]) -> list[Raw]:
     """Mounts at a known path are replaced, others go to the end."""
     out = list(mounts)
+    places: dict[Any, int] = {}
+    for index, mount in enumerate(out):
+        places.setdefault(mount.get("mountPath"), index)
     for mount in added:
-        for index, other in enumerate(out):
-            if other.get("mountPath") == mount["mountPath"]:
-                out[index] = mount
-                break
-        else:
-            out.append(mount)
+        at = places.setdefault(mount["mountPath"], len(out))
+        out[at : at + 1] = [mount]
     return out
 
 

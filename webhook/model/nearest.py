@@ -2,23 +2,71 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable
+from typing import Final
+
+_LONGEST: Final = 64
+"""Letters of a name that are compared."""
+_MOST: Final = 64
+"""Names that are compared with one; of more, those that begin most like it."""
+_RANKED: Final = 32
+"""Wrong names whose neighbours are put in order; nobody reads more, and each costs a comparison with all."""
 
 
 def nearest(name: str, known: Iterable[str]) -> list[str]:
     """The known names, the most similar first (begun so, then by edit distance, then by spelling)."""
-    short = name[:64]
-    return sorted(set(known), key=lambda other: (not other.startswith(short), distance(short, other[:64]), other))
+    short = name[:_LONGEST]
+    return sorted(set(known), key=lambda other: (not other.startswith(short), distance(short, other[:_LONGEST]), other))
+
+
+class Names:
+    """Names that exist, to be asked for each of many that do not: however many there are, one answer costs little."""
+
+    def __init__(self, known: Iterable[str]) -> None:
+        self._known = {*known}
+        self._sorted: list[str] | None = None
+        self._left = _RANKED
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._known
+
+    def nearest(self, name: str) -> list[str]:
+        """Some of the known names, the most similar first."""
+        if self._sorted is None:
+            self._sorted = sorted(self._known)
+        at = max(bisect_left(self._sorted, name) - _MOST // 2, 0)
+        some = self._sorted[at : at + _MOST]
+        if not self._left:
+            return some
+        self._left -= 1
+        return nearest(name, some)
 
 
 def distance(one: str, two: str) -> int:
-    """Letters to insert, to leave out or to exchange."""
-    row = list(range(len(two) + 1))
-    for at, letter in enumerate(one, 1):
-        before, row[0] = row[0], at
-        for index, other in enumerate(two, 1):
-            before, row[index] = (
-                row[index],
-                min(row[index] + 1, row[index - 1] + 1, before + (letter != other)),
-            )
-    return row[-1]
+    """Letters to insert, to leave out or to exchange (Myers 1999, as Hyyro wrote it for whole texts)."""
+    if not one:
+        return len(two)
+    places: dict[str, int] = {}
+    for at, letter in enumerate(one):
+        places[letter] = places.get(letter, 0) | 1 << at
+    every, last = (1 << len(one)) - 1, 1 << (len(one) - 1)
+    more, less, score = every, 0, len(one)
+    for letter in two:
+        equal = places.get(letter, 0)
+        across = (((equal & more) + more) ^ more) | equal | less
+        up = (less | ~(across | more)) & every
+        down = more & across
+        if up & last:
+            score += 1
+        elif down & last:
+            score -= 1
+        up = (up << 1 | 1) & every
+        down = down << 1 & every
+        vertical = equal | less
+        more = (down | ~(vertical | up)) & every
+        less = up & vertical
+    return score

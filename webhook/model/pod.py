@@ -7,6 +7,7 @@ from enum import Enum
 from typing import Any
 
 from msgspec import Struct
+from msgspec import field as struct_field
 
 from webhook.model.cluster import Claim, Gap, PersistentVolume, StorageClass
 from webhook.model.finding import Origin, Severity
@@ -17,6 +18,29 @@ EMPTY: Raw = {}
 TRAINER = "Trainer"
 CONTROLLERS = frozenset((TRAINER, "JobSet"))
 """What stands in place of ``<Kind>/<name>`` where a controller adds a part by itself."""
+
+
+class Memo(dict[Any, Any]):
+    """Where things stand in long lists, kept beside what it was read from. It is no part of a value: all are equal."""
+
+    __slots__ = ()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Memo)
+
+    def __ne__(self, other: object) -> bool:
+        return not isinstance(other, Memo)
+
+    __hash__ = None
+
+    def places(self, key: Any, items: Sequence[Raw], name: str) -> Mapping[Any, Sequence[int]]:
+        """The value of field ``name`` -> the indices of the items that have it; read from ``items`` once a ``key``."""
+        found: dict[Any, list[int]] | None = self.get(key)
+        if found is None:
+            found = self[key] = {}
+            for index, item in enumerate(items):
+                found.setdefault(item.get(name), []).append(index)
+        return found
 
 
 class Layer(Struct, frozen=True):
@@ -36,6 +60,16 @@ class Layer(Struct, frozen=True):
     pod: Raw
     is_trainer: bool = False
     places: Mapping[str, str] = EMPTY
+    memo: Memo = struct_field(default_factory=Memo)
+
+    def where(self, kind: str, name: str) -> Sequence[int]:
+        """The indices of the items named so in a list of the pod."""
+        items = self.pod.get(kind)
+        return self.memo.places(kind, items, "name").get(name, ()) if items else ()
+
+    def within(self, kind: str, index: int, part: str, key: str) -> Mapping[Any, Sequence[int]]:
+        """The indices in the list ``part`` of a container by their field ``key``."""
+        return self.memo.places((kind, index, part), self.pod[kind][index].get(part) or (), key)
 
     def at(self, *parts: str, short: str = "") -> Origin:
         """The place of a part: ``at("volumes[0]", short="volume ckpt")``. A controller's own parts have no field."""
@@ -85,6 +119,7 @@ class EffectiveJob(Struct, frozen=True):
     """Where ``claim_volumes`` were written: the templates in the runtime."""
     metadata: tuple[Metadata, ...] = ()
     """Labels and annotations that a TrainJob gives the pods or the Job, in the order in which they were merged."""
+    memo: Memo = struct_field(default_factory=Memo)
 
     def containers(self) -> Iterator[tuple[str, int, Raw]]:
         """Every container with the list it stands in (``initContainers`` first) and its index."""
@@ -104,17 +139,28 @@ class EffectiveJob(Struct, frozen=True):
 
     def volume(self, name: str) -> Raw | None:
         """The volume of that name."""
-        for volume in self.pod.get("volumes") or ():
-            if volume.get("name") == name:
-                return volume  # type: ignore[no-any-return]
-        return None
+        volumes: Sequence[Raw] = self.pod.get("volumes") or ()
+        if len(volumes) < _FEW:
+            return next((volume for volume in volumes if volume.get("name") == name), None)
+        at = self.memo.places("volumes", volumes, "name").get(name)
+        return volumes[at[0]] if at else None
+
+    def mounts_of(self, volume: str) -> Sequence[Raw]:
+        """The mounts of the volume in all containers, in order."""
+        found: dict[Any, list[Raw]] | None = self.memo.get("mounts")
+        if found is None:
+            found = self.memo["mounts"] = {}
+            for _, _, container in self.containers():
+                for mount in container.get("volumeMounts") or ():
+                    found.setdefault(mount.get("name"), []).append(mount)
+        return found.get(volume, ())
 
     def written_volumes(self, name: str) -> Iterator[tuple[str, Raw, Origin]]:
         """Each text of the volume, the last first: the object that it stands in, the volume as written, its place."""
         for layer in reversed(self.layers):
-            for index, volume in enumerate(layer.pod.get("volumes") or ()):
-                if volume.get("name") == name:
-                    yield layer.object, volume, layer.at(f"volumes[{index}]", short=f"volume {name}")
+            for index in layer.where("volumes", name):
+                volume = layer.pod["volumes"][index]
+                yield layer.object, volume, layer.at(f"volumes[{index}]", short=f"volume {name}")
 
     def volume_origin(self, name: str) -> Origin:
         """Where the volume (one from a claim template too) was written last."""
@@ -140,10 +186,10 @@ class EffectiveJob(Struct, frozen=True):
     def written_mounts(self, container: str, mount_path: str) -> Iterator[tuple[str, Raw, Origin]]:
         """Each text of the container's mount at ``mount_path`` (as written), as ``written_volumes`` has it."""
         for layer, kind, index, raw in self._written(container):
-            for at, mount in enumerate(raw.get("volumeMounts") or ()):
-                if mount.get("mountPath") == mount_path:
-                    short = f"container {container} mount {mount_path}"
-                    yield layer.object, mount, layer.at(f"{kind}[{index}].volumeMounts[{at}]", short=short)
+            for at in layer.within(kind, index, "volumeMounts", "mountPath").get(mount_path, ()):
+                short = f"container {container} mount {mount_path}"
+                mount = raw["volumeMounts"][at]
+                yield layer.object, mount, layer.at(f"{kind}[{index}].volumeMounts[{at}]", short=short)
 
     def mount_origin(self, container: str, mount_path: str) -> Origin:
         """Where the mount at ``mount_path`` (as written) of the container was written last."""
@@ -153,23 +199,20 @@ class EffectiveJob(Struct, frozen=True):
 
     def env_origin(self, container: str, name: str) -> Origin:
         """Where the variable of the container was written last."""
-        for layer, kind, index, raw in self._written(container):
+        for layer, kind, index, _ in self._written(container):
             if f"env {name}" in layer.places:
                 return layer.at(short=f"env {name}")
-            env = raw.get("env") or ()
-            for at in range(len(env) - 1, -1, -1):
-                if env[at].get("name") == name:
-                    where = f"env[{at}]" if layer.is_trainer else f"{kind}[{index}].env[{at}]"
-                    return layer.at(where, short=f"env {name}")
+            if places := layer.within(kind, index, "env", "name").get(name):
+                where = f"env[{places[-1]}]" if layer.is_trainer else f"{kind}[{index}].env[{places[-1]}]"
+                return layer.at(where, short=f"env {name}")
         return self.container_origin(container)
 
     def keeps_place(self, container: str, name: str) -> bool:
         """Whether others than ``spec.trainer`` set the variable: it then stays where they have put it in the list."""
         return any(
-            variable.get("name") == name
-            for layer, _, _, raw in self._written(container)
+            name in layer.within(kind, index, "env", "name")
+            for layer, kind, index, _ in self._written(container)
             if not layer.is_trainer and layer.object not in CONTROLLERS
-            for variable in raw.get("env") or ()
         )
 
     def container_field_origin(self, container: str, field: str) -> Origin:
@@ -192,9 +235,12 @@ class EffectiveJob(Struct, frozen=True):
     def _written(self, container: str) -> Iterator[tuple[Layer, str, int, Raw]]:
         for layer in reversed(self.layers):
             for kind in ("containers", "initContainers"):
-                for index, raw in enumerate(layer.pod.get(kind) or ()):
-                    if raw.get("name") == container:
-                        yield layer, kind, index, raw
+                for index in layer.where(kind, container):
+                    yield layer, kind, index, layer.pod[kind][index]
+
+
+_FEW = 8
+"""Items of a list that are looked through faster than they are indexed."""
 
 
 class Stopped(Struct, frozen=True):
@@ -226,12 +272,15 @@ class EffectiveSet(Struct, frozen=True):
     """No JobSet is made in this cluster: ``managedBy`` names another controller and this release heeds it."""
     stopped: Stopped | None = None
     """Why there are no ``jobs``, where nobody else says it."""
+    memo: Memo = struct_field(default_factory=Memo)
 
     def job(self, name: str) -> EffectiveJob | None:
-        for job in self.jobs:
-            if job.name == name:
-                return job
-        return None
+        jobs: dict[str, EffectiveJob] | None = self.memo.get("jobs")
+        if jobs is None:
+            jobs = self.memo["jobs"] = {}
+            for job in self.jobs:
+                jobs.setdefault(job.name, job)
+        return jobs.get(name)
 
     @property
     def training_pods(self) -> int:
@@ -244,11 +293,17 @@ class EffectiveSet(Struct, frozen=True):
 
     def template(self, volume: str) -> Raw | None:
         """The ``volumeClaimPolicies`` template of that name, with its policy under ``policy``: see ``templates``."""
-        for policy in self.jobset_spec.get("volumeClaimPolicies") or ():
-            for template in policy.get("templates") or ():
-                if (template.get("metadata") or EMPTY).get("name") == volume:
-                    return {"template": template, "policy": policy}
-        return None
+        policies = self.jobset_spec.get("volumeClaimPolicies")
+        if not policies:
+            return None
+        templates: dict[Any, Raw] | None = self.memo.get("templates")
+        if templates is None:
+            templates = self.memo["templates"] = {}
+            for policy in policies:
+                for template in policy.get("templates") or ():
+                    name = (template.get("metadata") or EMPTY).get("name")
+                    templates.setdefault(name, {"template": template, "policy": policy})
+        return templates.get(volume)
 
 
 class DirectoryStatus(Enum):

@@ -20,7 +20,7 @@ from collections.abc import Iterator, Sequence
 
 from webhook.effective.buildable import is_foreign
 from webhook.model.finding import Finding, Origin, Severity
-from webhook.model.nearest import nearest
+from webhook.model.nearest import Names
 from webhook.model.pod import EMPTY, EffectiveJob, EffectiveSet, Layer, Raw
 from webhook.model.release import Release
 from webhook.model.rule import Rule
@@ -35,16 +35,36 @@ def check(subject: Subject) -> Iterator[Finding]:
     entries = subject.spec.get(subject.release.override_field)
     if not entries:
         return
-    names = {job.get("name") or "" for job in effective.jobset_spec.get("replicatedJobs") or ()}
+    names = Names(job.get("name") or "" for job in effective.jobset_spec.get("replicatedJobs") or ())
+    named: set[str | None] | None = None
+    if subject.release is Release.V2_0:
+        # Only here does one job stand once among all entries: Trainer 2.0 refuses another.
+        named = {target.get("name") for entry in entries for target in _targets(subject.release, entry)}
     for index, entry in enumerate(entries):
-        for at, target in enumerate(_targets(subject.release, entry)):
-            if target.get("name") not in names:
-                yield _job(subject, effective, index, entry, at, target.get("name") or "", names)
+        targets = _targets(subject.release, entry)
+        here = {target.get("name") for target in targets} if named is None else named
+        for at, target in enumerate(targets):
+            if (target.get("name") or "") not in names:
+                yield _job(subject, effective, index, entry, at, target.get("name") or "", names, here)
     own = subject.label
+    others: _Others = {}
     for job in effective.jobs:
         for layer in job.layers[1:]:
             if layer.object == own and not layer.is_trainer:
-                yield from _containers(effective, job, layer)
+                yield from _containers(effective, job, layer, others)
+
+
+_Others = dict[str, list[EffectiveJob]]
+"""The place of an override's entry -> the jobs that it was merged into."""
+
+
+def _jobs_with(effective: EffectiveSet, others: _Others, name: str, kind: str, layer: Layer) -> list[str]:
+    """The jobs of the same entry whose runtime has the container: an entry of 2.0 and 2.1 may be meant for those."""
+    if not others:
+        for job in effective.jobs:
+            for field in {mine.field for mine in job.layers[1:]}:
+                others.setdefault(field, []).append(job)
+    return [job.name for job in others.get(layer.field, ()) if job.layers[0].where(kind, name)]
 
 
 def _targets(release: Release, entry: Raw) -> Sequence[Raw]:
@@ -55,16 +75,21 @@ def _targets(release: Release, entry: Raw) -> Sequence[Raw]:
 
 
 def _job(
-    subject: Subject, effective: EffectiveSet, index: int, entry: Raw, at: int, name: str, names: set[str]
+    subject: Subject,
+    effective: EffectiveSet,
+    index: int,
+    entry: Raw,
+    at: int,
+    name: str,
+    names: Names,
+    named: set[str | None],
 ) -> Finding:
     field = subject.release.override_field
     patches = subject.release.at_least(Release.V2_2)
     path = "trainingRuntimeSpec.template.spec.replicatedJobs" if patches else "targetJobs"
-    known = nearest(name, names)
+    known = names.nearest(name)
     fix = f"name: {known[0] if known else '<a job of the runtime>'}"
-    # Only here does one job stand once among all entries: Trainer 2.0 refuses another.
-    others = subject.spec[field] if subject.release is Release.V2_0 else (entry,)
-    if any(known[:1] == [target.get("name")] for other in others for target in _targets(subject.release, other)):
+    if known and known[0] in named:
         fix = f'# leave job "{name}" out and move its fields to job "{known[0]}", which is there already'
     return Finding(
         Origin(
@@ -72,7 +97,7 @@ def _job(
             f"spec.{field}[{index}].{path}[{at}].name",
             f"{field}[{entry.get('manager') or index}] job {name}",
         ),
-        f'job "{name}" is not in {effective.runtime_label}, which has {_listed(known)}',
+        f'job "{name}" is not in {effective.runtime_label}, which has {_listed(known, len(names))}',
         fix,
         job=name,
         subject="job",
@@ -82,12 +107,13 @@ def _job(
     )
 
 
-def _containers(effective: EffectiveSet, job: EffectiveJob, layer: Layer) -> Iterator[Finding]:
+def _containers(effective: EffectiveSet, job: EffectiveJob, layer: Layer, others: _Others) -> Iterator[Finding]:
     own = job.layers[0].pod
     for kind in ("containers", "initContainers"):
         if not (written := layer.pod.get(kind)):
             continue
-        known = {container.get("name") for container in own.get(kind) or ()}
+        known = Names(container.get("name") or "" for container in own.get(kind) or ())
+        mine = {container.get("name") or "" for container in written}
         foreign: set[str] | None = None
         for index, container in enumerate(written):
             name = container.get("name") or ""
@@ -97,43 +123,41 @@ def _containers(effective: EffectiveSet, job: EffectiveJob, layer: Layer) -> Ite
                 foreign = {built.get("name") or "" for built in job.pod.get(kind) or () if is_foreign(job, kind, built)}
             if name in foreign:
                 at = layer.at(f"{kind}[{index}].name", short=f"container {name}")
-                # An entry of 2.0 and 2.1 may be meant for another of its jobs.
-                fits = [
-                    other.name
-                    for other in effective.jobs
-                    if any(mine.field == layer.field for mine in other.layers[1:])
-                    and any(there.get("name") == name for there in other.layers[0].pod.get(kind) or ())
-                ]
-                yield _container(at, job.name, kind, name, own, fits, [one.get("name") or "" for one in written])
+                fits = _jobs_with(effective, others, name, kind, layer)
+                yield _container(at, job, kind, name, known, fits, mine)
 
 
 def _container(
-    at: Origin, job: str, kind: str, name: str, own: Raw, fits: Sequence[str], written: Sequence[str]
+    at: Origin, job: EffectiveJob, kind: str, name: str, known: Names, fits: Sequence[str], written: set[str]
 ) -> Finding:
     other = "initContainers" if kind == "containers" else "containers"
-    if any(container.get("name") == name for container in own.get(other) or ()):
+    if job.layers[0].where(other, name):
         there = "an init container" if other == "initContainers" else "an ordinary container"
-        problem = f'"{name}" stands under {kind}, and in job "{job}" of the runtime it is {there}'
+        problem = f'"{name}" stands under {kind}, and in job "{job.name}" of the runtime it is {there}'
         fix = f"{other}:\n- name: {name}"
     else:
-        known = nearest(name, [str(container.get("name")) for container in own.get(kind) or ()])
-        problem = f'job "{job}" of the runtime has no {kind[:-1]} "{name}", it has {_listed(known)}'
+        near = known.nearest(name)
+        listed = _listed(near, len(known))
+        problem = f'job "{job.name}" of the runtime has no {kind[:-1]} "{name}", it has {listed}'
         if fits:
-            fix = f'targetJobs:    # job "{job}" in an entry of its own'
-            fix += "".join(f"\n- name: {one}" for one in fits)
-        elif known and known[0] in written:
-            fix = f'# leave container "{name}" out and move its fields to "{known[0]}", which is there already'
-        elif known:
-            fix = f"name: {known[0]}"
+            fix = f'targetJobs:    # job "{job.name}" in an entry of its own'
+            fix += "".join(f"\n- name: {one}" for one in fits[:_SHOWN])
+        elif near and near[0] in written:
+            fix = f'# leave container "{name}" out and move its fields to "{near[0]}", which is there already'
+        elif near:
+            fix = f"name: {near[0]}"
         else:
-            fix = f"# in job {job} of the runtime, since an override cannot bring an image:\n"
+            fix = f"# in job {job.name} of the runtime, since an override cannot bring an image:\n"
             fix += f"{kind}:\n- name: {name}\n  image: <image>"
-    return Finding(at, problem, fix, job=job, container=name, subject=kind)
+    return Finding(at, problem, fix, job=job.name, container=name, subject=kind)
 
 
-def _listed(names: list[str]) -> str:
-    shown = ", ".join(f'"{name}"' for name in names[:6])
-    return (shown + (f" and {len(names) - 6} more" if len(names) > 6 else "")) or "none"
+_SHOWN = 6
+
+
+def _listed(names: list[str], there: int) -> str:
+    shown = ", ".join(f'"{name}"' for name in names[:_SHOWN])
+    return (shown + (f" and {there - _SHOWN} more" if there > _SHOWN else "")) or "none"
 
 
 RULE = Rule(

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Final
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
 
 from msgspec import Struct
 
@@ -50,10 +50,7 @@ class Use(Struct, frozen=True):
 
     def _mounts(self) -> Iterator[Raw]:
         for job, volume in self.volumes:
-            for _, _, container in job.containers():
-                for mount in container.get("volumeMounts") or ():
-                    if mount.get("name") == volume.get("name"):
-                        yield mount
+            yield from job.mounts_of(volume.get("name") or "")
 
     @property
     def pods(self) -> int:
@@ -186,7 +183,6 @@ def _group(effective: EffectiveSet) -> Sequence[_Group]:
     templates = bool(effective.jobset_spec.get("volumeClaimPolicies"))
     found: dict[str, list[tuple[EffectiveJob, Raw]]] = {}
     made: set[str] = set()
-    disks: list[Raw] = []
     for job in effective.jobs:
         if not job.trains:
             continue
@@ -198,10 +194,7 @@ def _group(effective: EffectiveSet) -> Sequence[_Group]:
                     made.add(key)
             elif SOURCES.get(source_of(volume)) is StorageKind.ONE_NODE or volume.get(CSI) is not None:
                 # The same disk may have another name in another job.
-                disk = {key: value for key, value in volume.items() if key != "name"}
-                if disk not in disks:
-                    disks.append(disk)
-                key = f"disk {disks.index(disk)}"
+                key = f"disk {_content(volume, 'name')}"
             else:
                 continue
             found.setdefault(key, []).append((job, volume))
@@ -213,6 +206,13 @@ def _group(effective: EffectiveSet) -> Sequence[_Group]:
                     made.add("template " + name)
                     found.setdefault("template " + name, []).append((job, {"name": name}))
     return [(key in made, entries) for key, entries in found.items()]
+
+
+def _content(value: Any, without: str = "") -> Any:
+    """What is equal for equal JSON values, in whatever order their keys were written."""
+    if isinstance(value, Mapping):
+        return sorted((key, _content(item)) for key, item in value.items() if key != without)
+    return [_content(item) for item in value] if isinstance(value, list) else value
 
 
 def _use(subject: Subject, made: bool, entries: Sequence[tuple[EffectiveJob, Raw]]) -> Use:
@@ -236,17 +236,18 @@ def _use(subject: Subject, made: bool, entries: Sequence[tuple[EffectiveJob, Raw
 
 def _checkpoint_on(subject: Subject, entries: Sequence[tuple[EffectiveJob, Raw]]) -> Checkpoint | None:
     """The directory on that volume; a declared one counts for more than a guessed one."""
-    best: Checkpoint | None = None
-    for checkpoint in subject.checkpoints:
-        if checkpoint.mount is None or checkpoint.status is DirectoryStatus.NONE:
-            continue
-        name = checkpoint.mount.get("name")
-        for job, volume in entries:
-            if job.name == checkpoint.job.name and volume.get("name") == name:
-                if checkpoint.status is not DirectoryStatus.INFERRED:
-                    return checkpoint
-                best = best or checkpoint
-    return best
+    known: dict[tuple[str, str], Checkpoint] | None = subject.memo.get("checkpoints by volume")
+    if known is None:
+        known = subject.memo["checkpoints by volume"] = {}
+        for checkpoint in sorted(subject.checkpoints, key=_is_guessed):
+            if checkpoint.mount is not None and checkpoint.status is not DirectoryStatus.NONE:
+                known.setdefault((checkpoint.job.name, checkpoint.mount_name), checkpoint)
+    found = [known.get((job.name, volume.get("name") or "")) for job, volume in entries]
+    return min((one for one in found if one is not None), key=_is_guessed, default=None)
+
+
+def _is_guessed(checkpoint: Checkpoint) -> bool:
+    return checkpoint.status is DirectoryStatus.INFERRED
 
 
 def _mounted_names(job: EffectiveJob) -> list[str]:

@@ -21,6 +21,7 @@ from webhook.effective.buildable.syntax import (
 from webhook.effective.buildable.volumes import sources_of
 from webhook.effective.trainer import RANK
 from webhook.model.bounded import Bounded
+from webhook.model.nearest import Names
 from webhook.model.paste import below, shown_value, to_yaml
 from webhook.model.pod import EMPTY, EffectiveJob, Raw
 from webhook.model.quantity import BILLION, parse_quantity
@@ -58,15 +59,14 @@ def is_foreign(job: EffectiveJob, kind: str, container: Raw) -> bool:
     """
     if container.get("image"):
         return False
-    name = container.get("name")
-    return not any(own.get("name") == name for own in job.layers[0].pod.get(kind) or ()) and len(job.layers) > 1
+    return len(job.layers) > 1 and not job.layers[0].where(kind, container.get("name") or "")
 
 
 def parts_of_containers(job: EffectiveJob) -> Iterator[tuple[int, bool]]:
     """Identities of the variables with a source, resources, security contexts and mounts that the runtime gives the
     job's containers, with whether they are right; of mounts as long as the pod has the runtime's own list of volumes.
     """
-    volumes: set[object] = {volume.get("name") for volume in job.pod.get("volumes") or ()}
+    volumes = _names_of_volumes(job, frozenset())
     for _, _, container in job.containers():
         for variable in container.get("env") or ():
             # A file stands in a volume, which an override may replace.
@@ -81,7 +81,7 @@ def parts_of_containers(job: EffectiveJob) -> Iterator[tuple[int, bool]]:
             yield (
                 id(mounts),
                 not any("mountPropagation" in mount for mount in mounts)
-                and next(refused_mounts(job, container, "", mounts, set(volumes), no_paste), None) is None,
+                and next(refused_mounts(job, container, "", mounts, volumes, set(), no_paste), None) is None,
             )
 
 
@@ -92,9 +92,8 @@ def refused_containers(
     pod = job.pod
     listed = pod.get("volumes") or ()
     unchanged = id(listed) in sound
-    volumes = {volume.get("name") for volume in listed}
-    if templates:
-        volumes |= templates
+    volumes = _names_of_volumes(job, templates)
+    untold: set[str] = set()
     if not pod.get("containers"):
         yield Refusal(
             JOB_API,
@@ -145,7 +144,7 @@ def refused_containers(
                     if doubtful or (variable["valueFrom"] is not RANK and id(variable) not in sound):
                         yield from _refused_variable(job, name, variable)
             if (mounts := container.get("volumeMounts")) and not (unchanged and id(mounts) in sound):
-                yield from refused_mounts(job, container, name, mounts, volumes, paste)
+                yield from refused_mounts(job, container, name, mounts, volumes, untold, paste)
             resources = container.get("resources")
             if resources and id(resources) not in sound and not _are_right(job, resources):
                 yield from _refused_resources(job, name, resources)
@@ -154,6 +153,11 @@ def refused_containers(
             if not _RARE.isdisjoint(container):
                 doubles = kind == "containers" or release is Release.V2_3
                 yield from _refused_rest(job, kind, container, name, volumes, ports, doubles)
+
+
+def _names_of_volumes(job: EffectiveJob, templates: frozenset[str]) -> Names:
+    names = {volume.get("name") or "" for volume in job.pod.get("volumes") or ()}
+    return Names((names | templates) - {""})
 
 
 def _refused_name(job: EffectiveJob, kind: str, name: str, twice: bool) -> Refusal:
@@ -309,7 +313,7 @@ def _refused_rest(
     kind: str,
     container: Raw,
     owner: str,
-    volumes: set[object],
+    volumes: Names,
     ports: set[tuple[str, str, int]],
     doubles: bool,
 ) -> Iterator[Refusal]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Iterator
 from typing import Final
 
@@ -10,8 +11,8 @@ from webhook.effective.buildable.refusal import CLAIM_API, JOB_API, JOBSET, UNSE
 from webhook.effective.buildable.syntax import is_dns_1035_label, is_dns_label, is_domain_prefixed
 from webhook.effective.buildable.volumes import fault_of_claim
 from webhook.model.finding import Origin
-from webhook.model.nearest import nearest
-from webhook.model.pod import EMPTY, EffectiveSet, Raw
+from webhook.model.nearest import Names, nearest
+from webhook.model.pod import EMPTY, EffectiveJob, EffectiveSet, Raw
 from webhook.model.release import Release
 
 _CONTROLLER: Final = "jobset.sigs.k8s.io/jobset-controller"
@@ -28,6 +29,8 @@ _GATED: Final = frozenset(("RestartJob", "RestartJobAndIgnoreMaxRestarts"))
 _RULE_NAME: Final = str.maketrans("", "", "_,:")
 _MAX_INT32: Final = 2**31 - 1
 _CKPT: Final = "/mnt/ckpt"
+_SHOWN: Final = 8
+"""Names that a text lists."""
 
 
 def refused_jobset(effective: EffectiveSet) -> Iterator[Refusal]:
@@ -35,17 +38,21 @@ def refused_jobset(effective: EffectiveSet) -> Iterator[Refusal]:
     spec = effective.jobset_spec
     jobs: list[Raw] = spec.get("replicatedJobs") or []
     names: set[str] = set()
+    ordered: list[str] = []
     in_order = (spec.get("startupPolicy") or EMPTY).get("startupPolicyOrder") == "InOrder"
     for index, job in enumerate(jobs):
         if depends := job.get("dependsOn"):
-            yield from _refused_order(effective, index, job, depends, names, in_order)
-        names.add(job.get("name") or "")
+            yield from _refused_order(effective, index, job, depends, (names, ordered), in_order)
+        if (name := job.get("name") or "") not in names:
+            names.add(name)
+            insort(ordered, name)
         yield from _refused_job(effective, index, job)
+    known = Names(names)
     if policy := spec.get("failurePolicy"):
-        yield from _refused_failure_policy(effective, policy, names)
+        yield from _refused_failure_policy(effective, policy, known)
     for name in (spec.get("successPolicy") or EMPTY).get("targetReplicatedJobs") or ():
         if name not in names:
-            yield _jobset(effective, "successPolicy", *_unknown_job("successPolicy", name, names))
+            yield _jobset(effective, "successPolicy", *_unknown_job("successPolicy", name, known))
     if (subdomain := (spec.get("network") or EMPTY).get("subdomain")) and not is_dns_1035_label(subdomain):
         yield _jobset(
             effective,
@@ -56,7 +63,7 @@ def refused_jobset(effective: EffectiveSet) -> Iterator[Refusal]:
     if coordinator := spec.get("coordinator"):
         name = coordinator.get("replicatedJob") or ""
         if name not in names:
-            yield _jobset(effective, "coordinator", *_unknown_job("coordinator", name, names, "replicatedJob: {}"))
+            yield _jobset(effective, "coordinator", *_unknown_job("coordinator", name, known, "replicatedJob: {}"))
     manager = spec.get("managedBy")
     if manager is not None and (len(manager) > _LONGEST or not is_domain_prefixed(manager)):
         yield _jobset(
@@ -120,8 +127,8 @@ def _jobset(effective: EffectiveSet, field: str, problem: str, fix: str, unsure:
     return Refusal(JOBSET, at, problem, fix, subject=field, unsure=unsure)
 
 
-def _unknown_job(where: str, name: str, names: set[str], fix: str = "targetReplicatedJobs:\n- {}") -> tuple[str, str]:
-    known = nearest(name, names)
+def _unknown_job(where: str, name: str, names: Names, fix: str = "targetReplicatedJobs:\n- {}") -> tuple[str, str]:
+    known = names.nearest(name)
     there = ", ".join(f'"{other}"' for other in known[:5])
     return f'{where} names job "{name}", and the runtime has {there}', fix.format(known[0] if known else "node")
 
@@ -135,9 +142,11 @@ def refused_names(effective: EffectiveSet) -> Iterator[Refusal]:
         effective.generate_name[: _LONGEST - _GENERATED] + "x" * _GENERATED if generated else effective.trainjob or ""
     )
     longest, culprit = 0, ""
+    places = None
     for job in effective.jobs:
         if job.name and not is_dns_label(job.name):
-            field = f"replicatedJobs[{_index(effective, job.name)}].name"
+            places = places or _places(effective)
+            field = f"replicatedJobs[{places.get(job.name, 0)}].name"
             yield _jobset(effective, field, f'job name "{job.name}" is no DNS label', "name: <a-z, 0-9, ->")
         if len(name) + len(job.name) < _SURELY_SHORT:
             continue
@@ -160,14 +169,23 @@ def refused_names(effective: EffectiveSet) -> Iterator[Refusal]:
     )
 
 
-def _index(effective: EffectiveSet, name: str) -> int:
-    jobs: list[Raw] = effective.jobset_spec.get("replicatedJobs") or []
-    return next((index for index, job in enumerate(jobs) if job.get("name") == name), 0)
+def _places(effective: EffectiveSet) -> dict[str, int]:
+    places: dict[str, int] = {}
+    for index, job in enumerate(effective.jobset_spec.get("replicatedJobs") or ()):
+        places.setdefault(job.get("name") or "", index)
+    return places
 
 
 def _refused_order(
-    effective: EffectiveSet, index: int, job: Raw, depends: list[Raw], earlier: set[str], in_order: bool
+    effective: EffectiveSet,
+    index: int,
+    job: Raw,
+    depends: list[Raw],
+    earlier: tuple[set[str], list[str]],
+    in_order: bool,
 ) -> Iterator[Refusal]:
+    """``earlier`` are the names of the jobs before it, as they are looked up and in order."""
+    names, ordered = earlier
     field, name = f"replicatedJobs[{index}].dependsOn", job.get("name") or ""
     if index == 0:
         yield _jobset(
@@ -186,17 +204,18 @@ def _refused_order(
         )
     # JobSet 0.8 looks at the first entry alone.
     for item in depends if effective.release.at_least(Release.V2_1) else depends[:1]:
-        if item.get("name") not in earlier and item.get("name") != name:
-            there = ", ".join(f'"{other}"' for other in sorted(earlier))
+        if item.get("name") not in names and item.get("name") != name:
+            there = ", ".join(f'"{other}"' for other in ordered[:_SHOWN])
+            there += f" and {len(ordered) - _SHOWN} more" if len(ordered) > _SHOWN else ""
             yield _jobset(
                 effective,
                 field,
                 f'job "{name}" depends on "{item.get("name")}", with only {there} before it',
-                f"dependsOn:\n- name: {sorted(earlier)[-1]}\n  status: Complete",
+                f"dependsOn:\n- name: {ordered[-1]}\n  status: Complete",
             )
 
 
-def _refused_failure_policy(effective: EffectiveSet, policy: Raw, names: set[str]) -> Iterator[Refusal]:
+def _refused_failure_policy(effective: EffectiveSet, policy: Raw, names: Names) -> Iterator[Refusal]:
     if policy.get("restartStrategy") == "InPlaceRestart":
         yield from _refused_in_place(effective)
     seen: set[str] = set()
@@ -274,6 +293,11 @@ def refused_templates(effective: EffectiveSet) -> Iterator[Refusal]:
         for mount in container.get("volumeMounts") or ()
     ]
     mounted = {mount.get("name") for mount in mounts}
+    taken = any(mount.get("mountPath") == _CKPT for mount in mounts)
+    owners: dict[str, list[EffectiveJob]] = {}
+    for job in effective.jobs:
+        for volume in {volume.get("name") or "" for volume in job.pod.get("volumes") or ()}:
+            owners.setdefault(volume, []).append(job)
     seen: set[str] = set()
     for at, policy in enumerate(effective.jobset_spec.get("volumeClaimPolicies") or ()):
         if not policy.get("templates"):
@@ -307,7 +331,7 @@ def refused_templates(effective: EffectiveSet) -> Iterator[Refusal]:
                     CLAIM_API, at_spec, f'claim template "{claim}" {fault}', fix, subject=f"template {claim} spec"
                 )
             if claim not in mounted:
-                free = _CKPT if all(mount.get("mountPath") != _CKPT for mount in mounts) else f"/mnt/{claim}"
+                free = f"/mnt/{claim}" if taken else _CKPT
                 yield Refusal(
                     JOBSET,
                     Origin(effective.runtime_label, f"spec.template.spec.{field}", field),
@@ -317,13 +341,12 @@ def refused_templates(effective: EffectiveSet) -> Iterator[Refusal]:
                     subject=f"template {claim}",
                     mendable=True,
                 )
-            for job in effective.jobs:
-                if job.volume(claim) is not None:
-                    yield Refusal(
-                        JOBSET,
-                        job.volume_origin(claim),
-                        f'volume "{claim}" of job "{job.name}" has the name of a claim template',
-                        f"name: {claim}-2  # and the same name in the volumeMounts that mean this volume",
-                        job=job.name,
-                        subject=f"template {claim}",
-                    )
+            for job in owners.get(claim, ()):
+                yield Refusal(
+                    JOBSET,
+                    job.volume_origin(claim),
+                    f'volume "{claim}" of job "{job.name}" has the name of a claim template',
+                    f"name: {claim}-2  # and the same name in the volumeMounts that mean this volume",
+                    job=job.name,
+                    subject=f"template {claim}",
+                )

@@ -7,7 +7,7 @@ from typing import Final
 
 from webhook.effective.buildable.refusal import JOB_API, Refusal
 from webhook.effective.buildable.syntax import steps_back
-from webhook.model.nearest import nearest
+from webhook.model.nearest import Names
 from webhook.model.pod import EffectiveJob, Raw
 
 _PROPAGATION: Final = ("None", "HostToContainer", "Bidirectional")
@@ -26,16 +26,18 @@ def refused_mounts(
     container: Raw,
     owner: str,
     mounts: list[Raw],
-    volumes: set[object],
+    volumes: Names,
+    told: set[str],
     paste: Paste,
 ) -> Iterator[Refusal]:
+    """``told`` are the volumes that were said to be missing: once in a pod is enough."""
     paths: set[str] = set()
     for mount in mounts:
         path = mount.get("mountPath") or ""
         name = mount.get("name") or ""
-        if name not in volumes or name == "":
+        if (name not in volumes and name not in told) or name == "":
             yield _missing_volume(job, owner, name, path, volumes, paste)
-            volumes.add(name)  # once is enough
+            told.add(name)
         fault = fix = ""
         if path in paths or not path:
             fault = (
@@ -90,8 +92,8 @@ def _writer(job: EffectiveJob, owner: str, path: str) -> str:
     return ""
 
 
-def _missing_volume(job: EffectiveJob, owner: str, name: str, path: str, volumes: set[object], paste: Paste) -> Refusal:
-    known = nearest(name, [str(volume) for volume in volumes if volume])
+def _missing_volume(job: EffectiveJob, owner: str, name: str, path: str, volumes: Names, paste: Paste) -> Refusal:
+    known = volumes.nearest(name)
     there = "the pod has " + (", ".join(f'"{other}"' for other in known[:5]) or "no volume")
     volume = {"name": name or "<volume>", "persistentVolumeClaim": {"claimName": "<claim>"}}
     return Refusal(
