@@ -21,6 +21,7 @@ from webhook.model.request import Request
 from webhook.model.rule import Rule
 from webhook.model.subject import Subject
 from webhook.model.verdict import Decision, Defaulted, Facts
+from webhook.script import held
 
 __all__ = ["build_subject", "default_object", "review_object"]
 
@@ -62,6 +63,14 @@ def review_object(request: Request, cluster: ClusterView, policy: Policy, releas
         verdict: Literal["allow", "warn"] = "warn" if faults and faults[0].severity is Severity.WARN else "allow"
         return Decision(verdict, faults, mode=mode, policy_hash=policy.hash, judged=False)
     served = _release(request, cluster, release)
+    held.begin()
+    try:
+        return _reviewed(request, cluster, policy, served, mode)
+    finally:
+        held.end()
+
+
+def _reviewed(request: Request, cluster: ClusterView, policy: Policy, served: Release, mode: str) -> Decision:
     broken: list[str] = []
     judged: list[tuple[int, int, Judged]] = []
     spoke: set[str] = set()

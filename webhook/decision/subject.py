@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from webhook.effective import Built, build, infer, judge_checkpoints, launches_of
 from webhook.effective.checkpoint import Classify
+from webhook.model.budget import Reading
 from webhook.model.cluster import ClusterView, Gap, Runtime
 from webhook.model.finding import Origin
 from webhook.model.names import MULTIKUEUE, REQUIRE
@@ -60,9 +61,10 @@ def build_subject(
     if isinstance(runtime, Runtime):
         built = build(trainjob, runtime, release)
         environment = built.environment
+        room = Reading()
 
         def written_by(job: EffectiveJob, container: Raw) -> tuple[Written, Origin] | None:
-            return find_directory(job, container, environment, _directory_of)
+            return find_directory(job, container, environment, _directory_of, room)
 
         located = built.checkpoints(policy.directory.variables, written_by)
         checkpoints = judge_checkpoints(located, _classifier(request, built.effective, cluster, policy, elsewhere))

@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec.structs import replace
 
 from webhook.model.bounded import Bounded
+from webhook.model.budget import PROGRAM_BYTES, Reading
 from webhook.model.finding import Finding, Origin
 from webhook.model.pod import EffectiveJob, EffectiveSet, Raw
 from webhook.model.script import Launch, Look, Place, Program, Remark, Remarks, Written
 from webhook.model.subject import Subject
+from webhook.script.held import held, hold
 from webhook.script.values import UNKNOWN, Text, Unknown, Value
 from webhook.script.words import INITS, LAUNCHERS, LONGEST, SHELLS, TOOLS, WRAPPERS
 
@@ -51,14 +53,30 @@ _PROGRAMS: Final = SHELLS | INITS | LAUNCHERS | TOOLS | WRAPPERS
 def find_programs(effective: EffectiveSet, environment: Environment, launch_of: LaunchOf) -> tuple[Program, ...]:
     """The programs of the training containers whose command says anything. Nothing is parsed yet."""
     found: list[Program] = []
+    room = Reading()
     for job in effective.jobs:
         if job.trains:
             for container in job.training_containers():
                 command = container.get("command") or ()
                 args = container.get("args") or ()
                 if (command or args) and _is_legible((*command[:1], *args[:1])):
-                    found.append(_program(job, container, command, args, environment, launch_of))
+                    if room.takes((*command, *args), LONGEST):
+                        found.append(_program(job, container, command, args, environment, launch_of))
+                    else:
+                        found.append(_cut(job, container, "args" if args else "command", launch_of))
     return tuple(found)
+
+
+def _cut(job: EffectiveJob, container: Raw, field: str, launch_of: LaunchOf) -> Program:
+    """A program that is not read, since those before it are as much as one review reads."""
+
+    def read() -> Script:
+        from webhook.script.program import Script
+
+        reason = f"the programs before it are as much as one review reads, {PROGRAM_BYTES // 1024} KiB"
+        return Script(launch_of(job, container), unread=((Place(field, 0), reason),), whole=False)
+
+    return Program(job, container, Remarks(), read)
 
 
 def _is_legible(first: Sequence[Any]) -> bool:
@@ -103,12 +121,15 @@ def _cached(
         _REMARKS.put(key, remarks)
 
     def read() -> Script:
-        script = _READ.get(key)
+        script = held(key)
         if script is None:
-            from webhook.script.program import read_script
+            script = _READ.get(key)
+            if script is None:
+                from webhook.script.program import read_script
 
-            script = read_script(command, args, env, launch)
-            _READ.put(key, script)
+                script = read_script(command, args, env, launch)
+                _READ.put(key, script)
+            hold(key, script)
         return script  # type: ignore[no-any-return]
 
     return Program(job, container, remarks, read)
@@ -188,12 +209,21 @@ _PATH_ENDS: Final = ("", "/")
 
 
 def find_directory(
-    job: EffectiveJob, container: Raw, environment: Environment, directory_of: Callable[[Script], Written | None]
+    job: EffectiveJob,
+    container: Raw,
+    environment: Environment,
+    directory_of: Callable[[Script], Written | None],
+    room: Reading,
 ) -> tuple[Written, Origin] | None:
-    """The directory that a container's program writes its checkpoints to, as ``directory_of`` tells it; cached."""
+    """The directory that a container's program writes its checkpoints to, as ``directory_of`` tells it; cached.
+
+    None too where there is no ``room`` left to read the program.
+    """
     command = container.get("command") or ()
     args = container.get("args") or ()
     if not (command or args) or not _is_legible((*command[:1], *args[:1])):
+        return None
+    if not room.takes((*command, *args), LONGEST):
         return None
     digest, env = _known(job, container, command, args, environment)
     key = (digest, tuple(env.items()))

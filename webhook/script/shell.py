@@ -12,6 +12,7 @@ from typing import Any, Final
 from msgspec import Struct
 
 from webhook.model.script import Place
+from webhook.script.held import held, hold
 from webhook.script.heredoc import MARK, Document, lift
 from webhook.script.values import (
     LONGEST,
@@ -32,6 +33,10 @@ _BUDGET: Final = 1200
 """Progress calls of the parser: three times what 32 KiB of dense and right shell take."""
 _FAULTY: Final = 80
 """Those of them that may fall after a fault, which is where the parser begins to search."""
+_PIECE: Final = 1024
+"""Bytes that the parser is given at a time."""
+_READS: Final = 64
+"""Pieces that it may ask for, besides four times the whole text: shell asks for each some twice."""
 _OPERATORS: Final = "()<>|&;`{}[]"
 _ITEMS: Final = 1024
 """Items of one array."""
@@ -168,6 +173,24 @@ def read_shell(text: str, place: Place, env: Mapping[str, Value], dialect: str, 
 
     ``place`` is that of the text's first line. Raises ``NotRead``.
     """
+    key = ("shell", text)
+    parsed = held(key)
+    if parsed is None:
+        try:
+            parsed = _parse(text)
+        except NotRead as reason:
+            parsed = str(reason)
+        hold(key, parsed)
+    if isinstance(parsed, str):
+        raise NotRead(parsed)
+    root, data, documents = parsed
+    shell = _Reader(data, documents, place, env, dialect, options).read(root)
+    shell.lines = tuple(text.split("\n"))
+    return shell
+
+
+def _parse(text: str) -> tuple[Any, bytes, tuple[Document, ...]]:
+    """The tree's root, the text that its offsets are of, and the here-documents lifted from it. Raises ``NotRead``."""
     language = _load()
     if language is None:
         raise NotRead('the extra "script" (tree-sitter) is not installed')
@@ -177,22 +200,30 @@ def read_shell(text: str, place: Place, env: Mapping[str, Value], dialect: str, 
     if "\0" in plain or sum(map(plain.count, _OPERATORS)) > _MOST:
         raise NotRead("its shell text is too dense to be parsed in time")
     data = plain.encode("utf-8", "replace")
-    calls = faulty = 0
+    calls = faulty = reads = 0
+    most = _READS + 4 * len(data) // _PIECE
+
+    def piece(offset: int, _point: Any) -> bytes:
+        # Behind a fault the scanner may look through the rest for every letter, inside one progress call. It asks for
+        # each piece of the text anew, and the end of the text ends it.
+        nonlocal reads
+        reads += 1
+        return data[offset : offset + _PIECE] if reads <= most else b""
 
     def spent(_offset: int, error: bool) -> bool:
         nonlocal calls, faulty
         calls += 1
         faulty += error
-        return calls > _BUDGET or faulty > _FAULTY
+        return calls > _BUDGET or faulty > _FAULTY or reads > most
 
     parser = tree_sitter.Parser(language)
     try:
-        tree = parser.parse(lambda offset, _point: data[offset : offset + 8192], progress_callback=spent)
+        tree = parser.parse(piece, progress_callback=spent)
     except ValueError:
-        raise NotRead("its shell text takes too long to parse") from None
-    shell = _Reader(data, documents, place, env, dialect, options).read(tree.root_node)
-    shell.lines = tuple(text.split("\n"))
-    return shell
+        tree = None
+    if tree is None or reads > most:
+        raise NotRead("its shell text takes too long to parse")
+    return tree.root_node, data, documents
 
 
 _BLOCKS: Final = frozenset(("subshell", "compound_statement", "do_group"))
@@ -399,6 +430,7 @@ class _Reader:
     def _environment(self) -> Mapping[str, Value]:
         """What is exported by now; the same object for as long as nothing changes."""
         if self.environment is None:
+            self._spend(len(self.variables) // 16)
             self.environment = {name: value for name, value in self.variables.items() if name in self.exported}
         return self.environment
 
@@ -406,7 +438,7 @@ class _Reader:
         """Counts the words that variables are split into. Raises ``NotRead`` where a few letters make a great many."""
         self.words += words
         if self.words > _WORDS:
-            raise NotRead("its variables make too many words")
+            raise NotRead("its variables make too many words, or change too often")
 
     def _redirect(self, command: Command, redirects: list[Any]) -> None:
         for redirect in redirects:
@@ -511,6 +543,9 @@ class _Reader:
 
     def _substitutions(self, node: Any, around: tuple[Around, ...]) -> None:
         """The commands in the ``$(...)`` of a word, which run too."""
+        text = self.data[node.start_byte : node.end_byte]
+        if b"$(" not in text and b"`" not in text and b"<(" not in text and b">(" not in text:
+            return
         stack = [(node, around, 0)]
         while stack:
             here, outer, depth = stack.pop()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from webhook.model.bounded import Bounded
+from webhook.script.held import held, hold
 from webhook.script.python import LONGEST, Source
 from webhook.script.shell import NotRead
 
@@ -19,13 +20,14 @@ def python_source(text: str) -> Source:
     """The parsed text. Raises ``NotRead``; that a text is not read is remembered too."""
     if len(text) > LONGEST:
         raise NotRead(f"it is longer than {LONGEST // 1024} KiB")
-    found = _SOURCES.get(text)
+    found = held(("python", text)) or _SOURCES.get(text)
     if found is None:
         try:
             found = Source(text)
         except NotRead as reason:
             found = str(reason)
         _SOURCES.put(text, found, len(text) + 64)
+    hold(("python", text), found)
     if isinstance(found, str):
         raise NotRead(found)
     return found  # type: ignore[no-any-return]

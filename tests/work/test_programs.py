@@ -1,0 +1,114 @@
+"""A review reads each program once and no more text than its budget lets it; hostile text is given up early."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.work.shapes import CLAIM, Object, ask, container, job, runtime, trainjob
+from webhook.model.budget import PROGRAM_BYTES
+from webhook.model.script import Place
+from webhook.script import cache, shell, sources
+from webhook.script.python import Source
+from webhook.script.shell import NotRead, read_shell
+
+
+def python_text(seed: int, size: int = 20_000) -> str:
+    line = f"loss_{seed} = model(batch).mean(); loss_{seed}.backward(); optimizer.step()\n"
+    save = f"torch.save(model.state_dict(), os.environ['CKPT_DIR'] + '/last-{seed}.pt')\n"
+    return "import os, torch\n" + line * (size // len(line)) + save
+
+
+def bash_text(seed: int, size: int = 16_000) -> str:
+    line = f'if [ -n "$A{seed}" ]; then echo "step of $RUN" | tee -a log{seed}.txt; fi\n'
+    return line * (size // len(line)) + f"python train{seed}.py --output_dir $CKPT_DIR\n"
+
+
+def programs(texts: list[list[str]]) -> list[Object]:
+    jobs = [job(f"n{index}", [container(command=text)]) for index, text in enumerate(texts)]
+    return [runtime(jobs), CLAIM, trainjob()]
+
+
+@pytest.fixture(autouse=True)
+def nothing_kept() -> None:
+    cache.clear()
+
+
+@pytest.mark.parametrize("directory", ["/state/run", None], ids=["declared", "undeclared"])
+def test_each_python_text_is_parsed_once(monkeypatch: pytest.MonkeyPatch, directory: str | None) -> None:
+    parsed: list[str] = []
+
+    def counted(text: str) -> Source:
+        parsed.append(text)
+        return Source(text)
+
+    monkeypatch.setattr(sources, "Source", counted)
+    texts = [["python", "-c", python_text(seed)] for seed in range(12)]
+    ask([*programs(texts)[:2], trainjob(directory)])
+    assert len(parsed) == len(set(parsed)) == 12
+
+
+@pytest.mark.parametrize("directory", ["/state/run", None], ids=["declared", "undeclared"])
+def test_each_shell_text_is_parsed_once(monkeypatch: pytest.MonkeyPatch, directory: str | None) -> None:
+    parsed: list[str] = []
+    parse = shell._parse
+    monkeypatch.setattr(shell, "_parse", lambda text: (parsed.append(text), parse(text))[1])
+    texts = [["bash", "-c", bash_text(seed)] for seed in range(8)]
+    ask([*programs(texts)[:2], trainjob(directory)])
+    assert len(parsed) == len(set(parsed)) == 8
+
+
+def test_what_is_more_than_the_budget_is_not_read_and_said_to_be_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    parsed: list[int] = []
+
+    def counted(text: str) -> Source:
+        parsed.append(len(text))
+        return Source(text)
+
+    monkeypatch.setattr(sources, "Source", counted)
+    objects = programs([["python", "-c", python_text(seed, 30_000)] for seed in range(16)])
+    decision = ask(objects)[1]
+    assert sum(parsed) <= PROGRAM_BYTES
+    unread = [finding for finding in decision.findings if finding.rule == "program-not-read"]
+    assert len(unread) == 16 - len(parsed) > 0
+    assert {finding.severity.value for finding in unread} == {"audit"}
+    assert ask(objects)[1] == decision
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a) " + "~" * 32_000,
+        "a) " + "~$" * 16_000,
+        "a) " + "+-" * 16_000,
+        "a) " + ("#" * 100 + "\n") * 300,
+        "a) " * 2400,
+    ],
+    ids=["tilde", "dollar", "signs", "comments", "items"],
+)
+def test_shell_that_sends_the_scanner_through_the_text_is_given_up(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    import tree_sitter
+
+    pieces = 0
+    parser = tree_sitter.Parser
+
+    class Counted:
+        def __init__(self, language: object) -> None:
+            self.parser = parser(language)
+
+        def parse(self, read: object, progress_callback: object) -> object:
+            def counted(offset: int, point: object) -> bytes:
+                nonlocal pieces
+                data: bytes = read(offset, point)  # type: ignore[operator]
+                pieces += bool(data)
+                return data
+
+            return self.parser.parse(counted, progress_callback=progress_callback)
+
+    monkeypatch.setattr(tree_sitter, "Parser", Counted)
+    with pytest.raises(NotRead):
+        read_shell(text, Place("args", 0, 1), {}, "bash")
+    assert pieces <= 64 + 4 * len(text) // 1024
+
+
+def test_ordinary_shell_stays_far_below_that_bound() -> None:
+    assert read_shell(bash_text(1, 32_000), Place("args", 0, 1), {}, "bash").commands

@@ -1,0 +1,59 @@
+"""What one review may cost. The numbers stand here and in docs/operations.md; nothing below takes the time.
+
+They are counts of the object's own parts, so the same object is cut at the same place on every machine and whatever is
+cached. What is cut of jobs, volumes, mounts or claims is said by rule ``judged-in-part``, a program that is cut by
+``program-not-read``. No manifest that we know of comes near a tenth of one of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from msgspec import Struct
+
+NODES: Final = 60_000
+"""Entries of the pods' lists (containers, variables, volumes, mounts, ports, ...) that are looked at."""
+MERGED: Final = 120_000
+"""Entries that overrides are merged with: each override of a job goes through the pod as it is by then."""
+LOOKUPS: Final = 1_000
+"""Claims, volumes and classes that are looked up in the cluster; the checkpoint's own come first."""
+FINDINGS: Final = 500
+"""Findings of one rule that are collected; an answer holds some hundred."""
+PROGRAM_BYTES: Final = 384 * 1024
+"""Characters of program text that are parsed."""
+TREE_NODES: Final = 120_000
+"""Nodes of syntax trees that are visited, as a cheap scan foretells them: one parse cannot be stopped."""
+
+_MARKS: Final = ".,([{=+-*/<>;|&$:\n"
+"""What stands between the nodes of a program's tree, whatever its language."""
+
+
+class Cut(Struct, frozen=True):
+    """One limit that an object went beyond: what was counted, how much there is, and how much of it counted."""
+
+    what: str
+    found: int
+    most: int
+    plural: str = ""
+
+
+class Reading:
+    """How much program text a review may still parse."""
+
+    __slots__ = ("_bytes", "_nodes")
+
+    def __init__(self) -> None:
+        self._bytes = PROGRAM_BYTES
+        self._nodes = TREE_NODES
+
+    def takes(self, texts: Sequence[Any], longest: int) -> bool:
+        """Whether there is room for a program of these texts, of which none above ``longest`` is read; takes it."""
+        size = nodes = 0
+        for text in texts:
+            if isinstance(text, str) and len(text) <= longest:
+                size += len(text)
+                nodes += sum(map(text.count, _MARKS)) if len(text) > 64 else 1
+        self._bytes -= size
+        self._nodes -= nodes
+        return self._bytes >= 0 and self._nodes >= 0
