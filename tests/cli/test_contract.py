@@ -321,3 +321,51 @@ def test_a_stored_runtimes_fault_is_told_at_the_first_job(run: Run, tmp_path: Pa
     assert "    of TrainJob/b in default, TrainJob/c in default too\n" in out
     assert out.count("  as told at TrainJob/a in default: unbounded-restarts (warning)\n") == 2
     assert out.endswith("3 reviewed: 3 allowed (4 warnings)\n")
+
+
+# --- nothing of an object, a file name or a cluster reaches a reader as anything but text
+
+EVIL = "x\u202e\x9b\x7f\x1b[31m"
+
+
+def test_no_report_holds_what_a_terminal_or_a_log_obeys(run: Run, tmp_path: Path) -> None:
+    text = json.loads(json.dumps(BAD))
+    quoted = json.dumps(f"ckpt{EVIL}\n::set-output name=a::b\n##[group]z")
+    text = text.replace("- name: ckpt\n", f"- name: {quoted}\n").replace("/mnt/ckpt/run", "/mnt/ckpt/\\u202erun")
+    text = text.replace("value: /mnt/ckpt/\\u202erun", 'value: "/mnt/ckpt/\\u202erun"')
+    program = (
+        "    command: [bash, -c]\n    args:\n    - |\n      set -e\n      ::set-output name=a::b\n      python t.py\n"
+    )
+    file = write(tmp_path, f"a{EVIL}.yaml", text + program)
+    assert run("review", file)[0] == 1
+    for output in ("text", "json", "junit", "sarif", "line"):
+        _, out, err = run("review", file, "-o", output)
+        for shown in (out, err):
+            assert all(letter.isprintable() or letter == "\n" for letter in shown), output
+            assert "##[" not in shown, output
+            assert not [line for line in shown.splitlines() if line.lstrip().startswith("::")], output
+        if output in ("text", "junit"):
+            assert "\\u202e" in out
+    _, out, err = run("pods", file)
+    assert all(letter.isprintable() or letter == "\n" for letter in out + err)
+
+
+def test_a_name_with_a_line_break_makes_no_line_of_a_fix(run: Run, tmp_path: Path) -> None:
+    text = GOOD.replace("claimName: train-ckpt", 'claimName: "train\\nrm -rf /"')
+    code, answer = document(run, write(tmp_path, "a.yaml", text))
+    (found,) = [one for one in job(answer)["findings"] if one["rule"] == "missing-claim"]
+    assert code == 1
+    assert not [line for line in found["fix"].splitlines() if line.startswith("rm ")]
+
+
+@pytest.mark.parametrize("field", ["name", "namespace"])
+def test_a_name_that_no_object_may_have_is_an_error(run: Run, tmp_path: Path, field: str) -> None:
+    text = GOOD.replace(
+        "kind: TrainJob\nmetadata:\n  name: digits", f'kind: TrainJob\nmetadata:\n  name: d\n  {field}: "a\\u202e"'
+    )
+    if field == "name":
+        text = text.replace("  name: d\n", "")
+    code, answer = document(run, write(tmp_path, "a.yaml", text))
+    assert code == 2
+    assert [one["field"] for one in answer["errors"]] == [f"metadata.{field}"]
+    assert "\\u202e" in answer["errors"][0]["message"]

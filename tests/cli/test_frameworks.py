@@ -16,7 +16,9 @@ def test_every_framework_has_all_its_cells(capsys: pytest.CaptureFixture[str]) -
     for framework in FRAMEWORKS:
         assert f"{framework.id}  {framework.title} ({framework.release})" in text
     assert main(["frameworks", "--output", "json"]) == 0
-    rows = json.loads(capsys.readouterr().out)
+    document = json.loads(capsys.readouterr().out)
+    assert document["schema"] == 1
+    rows = document["results"]
     assert [row["id"] for row in rows] == [framework.id for framework in FRAMEWORKS]
     assert all(row[cell] for row in rows for cell in ("saves", "resumes", "keeps", "sigterm", "ranks"))
 

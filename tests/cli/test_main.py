@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import subprocess
 import sys
 import types
@@ -49,6 +50,45 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
 def test_unknown_command_names_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["reveiw"]) == 2
     assert capsys.readouterr().err == 'error: unknown command "reveiw"; nearest: review; see ckptguard --help\n'
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [("vers", "version"), ("verison", "version"), ("drlil", "drill"), ("nonsense", ""), ("x", ""), ("\x1b[31m", "")],
+)
+def test_only_what_is_near_is_suggested(capsys: pytest.CaptureFixture[str], typed: str, meant: str) -> None:
+    assert main([typed]) == 2
+    err = capsys.readouterr().err
+    assert ("nearest" in err) is bool(meant)
+    assert f"; nearest: {meant}" in err or not meant
+    assert "\x1b" not in err
+
+
+def test_help_and_version_are_commands_too(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["version"]) == 0
+    assert capsys.readouterr().out == f"ckptguard {webhook.__version__}\n"
+    assert main(["help"]) == 0
+    assert "commands:" in capsys.readouterr().out
+    assert main(["help", "review"]) == 0
+    out = capsys.readouterr().out
+    assert "usage: ckptguard review" in out
+    assert "{text,json,junit,sarif,line}[=FILE]" in out
+    assert main(["help", "reviw"]) == 2
+    assert "nearest: review" in capsys.readouterr().err
+
+
+def test_ctrl_c_is_130(tmp_path: Path) -> None:
+    """Interrupted while it waits for the writer of a pipe that it was given."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with subprocess.Popen(
+        [sys.executable, "-m", "webhook", "review", str(pipe)], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        writer = os.open(pipe, os.O_WRONLY)  # waits until the other side has opened it
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=30)
+        os.close(writer)
+    assert (process.returncode, out, err) == (130, b"", b"")
 
 
 def test_wrong_flag_is_two(capsys: pytest.CaptureFixture[str]) -> None:

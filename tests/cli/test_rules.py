@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,22 @@ def test_every_page_is_whole(entry: Entry, capsys: pytest.CaptureFixture[str]) -
     assert not entry.title.endswith(".")
     for example in (entry.bad, entry.good):
         yaml.safe_load(example)
+
+
+def test_rules_for_a_program(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["rules", "--output", "json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["schema"] == 1
+    assert [row["id"] for row in document["results"]] == [entry.id for entry in ENTRIES]
+    assert all(row["why"] and row["fix"] and row["title"] for row in document["results"])
+    assert main(["rules", "short-grace", "-o", "json"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)["results"]
+    assert (row["id"], row["severity"]) == ("short-grace", "warn")
+
+
+def test_what_is_near_nothing_names_none(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["rules", "xyzzy"]) == 2
+    assert capsys.readouterr().err == 'error: no rule "xyzzy"; ckptguard rules lists all\n'
 
 
 @pytest.mark.parametrize(

@@ -316,3 +316,23 @@ def test_a_file_may_not_be_huge(tmp_path: Path) -> None:
     loaded = load_files([str(huge)])
     assert "larger than 32 MiB" in loaded.errors[0].message
     assert loaded.damaged == set(files.STATE_KINDS)
+
+
+@pytest.mark.parametrize(
+    ("args", "line"),
+    [
+        pytest.param("  - |\n    import os\n    os.getpid()\n", 10, id="literal"),
+        pytest.param("  - |-  # a comment\n    import os\n    os.getpid()\n", 10, id="literal, chomped"),
+        pytest.param("  - &a |+\n    import os\n    os.getpid()\n", 10, id="literal with an anchor"),
+        pytest.param("  - >\n    import os\n\n    os.getpid()\n", 8, id="folded lines are no lines of the file"),
+        pytest.param('  - "import os\\nos.getpid()"\n', 8, id="quoted"),
+    ],
+)
+def test_a_line_of_a_program_is_the_line_of_the_file(args: str, line: int) -> None:
+    text = (
+        "# one\n---\napiVersion: trainer.kubeflow.org/v1alpha1\nkind: TrainJob\nmetadata: {name: a}\n"
+        f"spec: {{runtimeRef: {{name: r}}}}\nargs:\n{args}"
+    )
+    (found,) = load_text(text.encode(), "f.yaml").documents
+    assert found.line_of("args[0] line 2") == line
+    assert found.line_of("args[0]") == 8

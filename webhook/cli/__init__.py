@@ -33,6 +33,9 @@ COMMANDS: Final[Commands] = {
     "delete": ("webhook.cli.delete", "delete a run; its data stays"),
     "convert": ("webhook.cli.convert", "RunWhere's Training YAML as a TrainJob"),
     "init": ("webhook.cli.init", "a claim, a runtime and a TrainJob to start from"),
+    "help": ("webhook.cli.help", "what a command does, and its flags"),
+    "version": ("webhook.cli.version", "the release of this program"),
+    "completion": ("webhook.cli.completion", "a script that completes commands and flags: bash, zsh or fish"),
 }
 """Name -> module and one line of help. Add a command here."""
 
@@ -76,7 +79,7 @@ def _open_closed() -> None:
 def _run(arguments: list[str], commands: Commands) -> int:
     name = arguments[0] if arguments else ""
     if name and not name.startswith("-"):
-        command, summary = _find(name, commands)
+        command, summary = load(name, commands)
         if command is not None:
             parser = argparse.ArgumentParser(
                 prog=f"{_prog()} {name}", description=summary, formatter_class=_formatter, allow_abbrev=False
@@ -85,10 +88,12 @@ def _run(arguments: list[str], commands: Commands) -> int:
             # Files may stand on both sides of a flag.
             parse = parser.parse_intermixed_args if getattr(command, "INTERMIXED", False) else parser.parse_args
             return int(command.run(parse(arguments[1:])))
-        from webhook.model.nearest import nearest
+        from webhook.model.nearest import near
+        from webhook.model.printable import printable
 
-        close = nearest(name, commands)[0]
-        sys.stderr.write(f'error: unknown command "{name}"; nearest: {close}; see {_prog()} --help\n')
+        close = near(name, known_commands(commands))
+        meant = f"; nearest: {close}" if close else ""
+        sys.stderr.write(f'error: unknown command "{printable(name)}"{meant}; see {_prog()} --help\n')
         return 2
     parser = _overview(commands)
     parser.parse_args(arguments)
@@ -96,7 +101,8 @@ def _run(arguments: list[str], commands: Commands) -> int:
     return 2
 
 
-def _find(name: str, commands: Commands) -> tuple[Any, str]:
+def load(name: str, commands: Commands) -> tuple[Any, str]:
+    """A command's module and its line of help; None and nothing where there is no such command."""
     if name in commands:
         from importlib import import_module
 
@@ -146,9 +152,7 @@ def _overview(known: Commands) -> argparse.ArgumentParser:
     """The parser of the bare ``ckptguard``: help and version."""
     import webhook
 
-    commands = {name: summary for name, (_, summary) in known.items()}
-    for entry in _elsewhere():
-        commands.setdefault(entry.name, _summary(entry.load()))
+    commands = known_commands(known)
     width = max(len(name) for name in commands)
     parser = argparse.ArgumentParser(
         prog=_prog(),
@@ -162,6 +166,14 @@ def _overview(known: Commands) -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"ckptguard {webhook.__version__}")
     return parser
+
+
+def known_commands(known: Commands) -> dict[str, str]:
+    """Every command, those of other distributions too, and its line of help."""
+    commands = {name: summary for name, (_, summary) in known.items()}
+    for entry in _elsewhere():
+        commands.setdefault(entry.name, _summary(entry.load()))
+    return commands
 
 
 def _summary(command: Any) -> str:

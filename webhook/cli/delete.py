@@ -6,7 +6,8 @@ import argparse
 from typing import TYPE_CHECKING
 
 from webhook.cli.output import write
-from webhook.cli.run_flags import add_flags, run_on, write_json
+from webhook.cli.outputs import write_json
+from webhook.cli.run_flags import add_flags, run_on
 
 if TYPE_CHECKING:
     from webhook.runs.session import Session

@@ -6,7 +6,8 @@ import argparse
 from pathlib import Path
 
 from webhook.cli.cluster_flags import add_kubeconfig, add_output, connect, object_name
-from webhook.cli.output import complain, write, write_text
+from webhook.cli.output import complain, write
+from webhook.cli.outputs import write_json
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -66,14 +67,12 @@ def run(arguments: argparse.Namespace) -> int:
         complain([f"error: {error}"])
         return 2
     if arguments.output == "json":
-        import msgspec
-
         said = {
             "ok": report.good,
             "probes": [{"what": probe.what, "outcome": probe.outcome, "said": probe.words} for probe in report.probes],
             "faults": report.faults,
         }
-        write_text(msgspec.json.format(msgspec.json.encode(said), indent=2).decode() + "\n")
+        write_json(said)
     else:
         write(f"{probe.what}: {probe.outcome}, {probe.words}" for probe in report.probes)
         write(

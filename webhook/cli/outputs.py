@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from webhook.cli.output import complain, write_text
 
@@ -60,6 +60,13 @@ class _Outputs(argparse.Action):
 def printed(outputs: Iterable[Output]) -> str:
     """The format that goes to standard output."""
     return next(one.format for one in outputs if one.file is None)
+
+
+def write_json(value: Mapping[str, Any]) -> None:
+    """Print one JSON document, with its ``schema``."""
+    from webhook.reports.json import SCHEMA, encode
+
+    write_text(encode({"schema": SCHEMA, **value}))
 
 
 def write_outputs(outputs: Iterable[Output], render: Callable[[str, bool], str]) -> bool:

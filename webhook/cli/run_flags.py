@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from webhook.cli.cluster_flags import add_kubeconfig, connect, image_name, object_name
-from webhook.cli.output import complain, write_text
+from webhook.cli.output import complain
 
 if TYPE_CHECKING:
     from webhook.runs.session import Session
@@ -190,13 +190,6 @@ def same_flags(arguments: argparse.Namespace, namespace: str) -> str:
 def _left(session: Session) -> None:
     if "was not changed" not in session.state:
         complain([f"state: {session.state}"])
-
-
-def write_json(value: object) -> None:
-    """One JSON document on standard output."""
-    import msgspec
-
-    write_text(msgspec.json.format(msgspec.json.encode(value), indent=2).decode() + "\n")
 
 
 def saved_json(saved: Any) -> dict[str, Any] | None:

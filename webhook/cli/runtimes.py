@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from webhook.cli.cluster_flags import add_kubeconfig, add_output, connect, object_name, trainer_release
-from webhook.cli.output import complain, write, write_text
+from webhook.cli.output import complain, write
+from webhook.cli.outputs import write_json
 
 if TYPE_CHECKING:
     from webhook.runs.heal import Healed
@@ -83,11 +84,8 @@ def _say(done: list[Healed], output: str) -> None:
 
     notes = [line.strip() if output == "json" else line for line in retries_words(done)]
     if output == "json":
-        import msgspec
-
-        said = {"results": [_result(healed) for healed in done], "notes": [" ".join(notes)] if notes else []}
-        text = msgspec.json.format(msgspec.json.encode(said), indent=2)
-        write_text(text.decode() + "\n")
+        results = [_result(healed) for healed in done]
+        write_json({"results": results, "notes": [" ".join(notes)] if notes else []})
     else:
         write([*(line for healed in done for line in _lines(healed)), *notes])
 

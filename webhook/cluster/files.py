@@ -30,6 +30,7 @@ from webhook.cluster.yaml_text import (
 from webhook.model.cluster import Claim, Gap, Namespace, PersistentVolume, Run, RunDirectory, Runtime, StorageClass
 from webhook.model.names import API_VERSION, KINDS
 from webhook.model.policy import Policy
+from webhook.model.printable import printable
 from webhook.model.release import Release
 from webhook.model.request import MalformedObject
 from webhook.model.shape import check_limits, check_shape
@@ -146,15 +147,17 @@ class Document:
     def line_of(self, field: str) -> int:
         """The line of a field (``spec.trainer.env[0]``), or of the nearest field around it that is written.
 
+        ``spec.trainer.args[0] line 14`` is the 14th line of the program in that field.
         The text is parsed a second time at the first call.
         """
         if self._place is None:
             found = places(self._piece)
             self._place = found[self._index] if self._index < len(found) else Place(self._line)
-        steps = steps_of(field)
+        path, _, number = field.partition(" line ")
+        steps = steps_of(path)
         if self._item is not None:
             steps[:0] = ["items", self._item]
-        return self._place.find(steps)
+        return self._place.find(steps, int(number) if number.isdecimal() else 0)
 
 
 class Loaded:
@@ -528,10 +531,11 @@ def _take_object(
             words = f"{'absent' if not kind else 'no string'}: {API_VERSION} has {', '.join(KINDS)}"
             loaded.errors.append(_at(piece, index, file, f"{base}kind", words))
         elif ours:
-            from webhook.model.nearest import nearest
+            from webhook.model.nearest import near
 
-            meant = nearest(str(kind), KINDS)[0]
-            notice = f'"{kind}" is no kind of {API_VERSION} and is not read, the nearest is "{meant}"'
+            meant = near(str(kind), KINDS)
+            hint = f', the nearest is "{meant}"' if meant else ""
+            notice = f'"{kind}" is no kind of {API_VERSION} and is not read{hint}'
             loaded.notices.append(Notice(file, notice))
         return
     if version not in versions:
@@ -568,6 +572,12 @@ def _take_object(
 
 
 def _faults(document: Document) -> Iterator[tuple[str, str]]:
+    metadata = document.object.get("metadata")
+    for field in ("name", "generateName", "namespace"):
+        text = metadata.get(field) if isinstance(metadata, dict) else None
+        if isinstance(text, str) and not text.isprintable():
+            yield f"metadata.{field}", f'"{printable(text)}" holds a character that no name may hold'
+            return
     try:
         check_shape(document.kind, document.object)
     except MalformedObject as error:

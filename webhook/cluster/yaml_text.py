@@ -54,19 +54,29 @@ class Piece(Struct):
 
 
 class Place(Struct):
-    """The line of a value (of its key, where it stands under one), and the places of what it holds."""
+    """The line of a value (of its key, where it stands under one), and the places of what it holds.
+
+    ``text`` is the line of the file on which a block scalar's first line stands, 0 for any other value.
+    """
 
     line: int
     children: dict[Step, Place] = {}
+    text: int = 0
 
-    def find(self, steps: list[Step]) -> int:
-        """The line of the value at ``steps``, or of the nearest value around it that was written."""
+    def find(self, steps: list[Step], line: int = 0) -> int:
+        """The line of the value at ``steps``, or of the nearest value around it that was written.
+
+        With ``line`` that line of the value's own text, counted from 1, where the text stands in the file as it is.
+        """
         place = self
         for step in steps:
             child = place.children.get(step)
             if child is None:
                 break
             place = child
+        else:
+            if line and place.text:
+                return place.text + line - 1
         return place.line
 
 
@@ -307,7 +317,8 @@ class _Builder:
                 if event.anchor is not None:
                     anchors[event.anchor] = (value, 1, None)
                 if places_too:
-                    place = Place(event.start_mark.line + base)
+                    at = event.start_mark.line + base
+                    place = Place(at, {}, at + 1 if event.style == "|" else 0)
             elif kind is MappingStartEvent or kind is SequenceStartEvent:
                 nodes += 1
                 if is_map and key is None:
@@ -374,7 +385,7 @@ class _Builder:
                     container[key] = value
                     if places_too and frame.place is not None and place is not None:
                         # a copy: an alias's place is shared, and its line here is that of this key
-                        frame.place.children[key or ""] = Place(frame.key_line, place.children)
+                        frame.place.children[key or ""] = Place(frame.key_line, place.children, place.text)
                 key = None
             else:
                 if places_too and frame.place is not None and place is not None:

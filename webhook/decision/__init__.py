@@ -5,10 +5,12 @@ Read this first. Everything below it is pure: the same request, cluster and poli
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Literal
 
 from webhook.decision.asked import every_rule, rules_to_ask
 from webhook.decision.faults import broken_part, malformed
+from webhook.decision.forged import on_one_line
 from webhook.decision.severity import EXEMPT, PUT_BACK_ONLY, WEIGHT, in_mode, mode_of, noted, weigh
 from webhook.decision.subject import build_subject, with_strays
 from webhook.defaults import default
@@ -95,7 +97,7 @@ def _reviewed(request: Request, cluster: ClusterView, policy: Policy, served: Re
                     spoke.add(rule.id)
                     severity = weigh(rule, finding, subject, mode)
                     if severity is not None:
-                        judged.append((WEIGHT[severity], order, _judge(rule, finding, severity)))
+                        judged.append((WEIGHT[severity], order, _judge(rule, finding, severity, subject)))
             except Exception as error:
                 order, rule, _ = entry
                 broken.append(rule.id)
@@ -126,14 +128,14 @@ def _failed(
     return [(WEIGHT[one.severity], order, one) for one in in_mode(broken_part(request, what, error), mode, policy)]
 
 
-def _judge(rule: Rule, finding: Finding, severity: Severity) -> Judged:
+def _judge(rule: Rule, finding: Finding, severity: Severity, subject: Subject) -> Judged:
     return Judged(
         rule.id,
         severity,
         finding.at,
         finding.problem,
         finding.why or rule.why,
-        finding.fix if isinstance(finding.fix, str) else Made(finding.fix),
+        Made(partial(on_one_line, finding.fix, subject)),
         finding.job,
         finding.container,
         finding.subject,

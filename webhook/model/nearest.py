@@ -46,6 +46,16 @@ class Names:
         return nearest(name, some)
 
 
+def near(name: str, known: Iterable[str]) -> str:
+    """The known name that was probably meant: begun so, or a slip or two away. Empty where none is near."""
+    ordered = nearest(name, known)
+    if not ordered or len(name) < 2:
+        return ""
+    slips = 1 if len(name) < 5 else 2 if len(name) < 9 else 3
+    best = ordered[0]
+    return best if best.startswith(name) or distance(name[:64].lower(), best[:64].lower()) <= slips else ""
+
+
 def distance(one: str, two: str) -> int:
     """Letters to insert, to leave out or to exchange (Myers 1999, as Hyyro wrote it for whole texts)."""
     if not one:

@@ -16,7 +16,7 @@ from importlib import import_module
 from msgspec import Struct
 
 from webhook.model.finding import Severity
-from webhook.model.nearest import distance, nearest
+from webhook.model.nearest import distance, near, nearest
 
 BEGIN = "<!-- rules: written by python -m webhook.reports.catalogue -->"
 END = "<!-- end of rules -->"
@@ -132,7 +132,20 @@ def close_to(rule: str, among: Sequence[Entry]) -> list[str]:
         speak = [entry.id for entry in among if wanted in "\n".join(page(entry)).lower()]
         if speak:
             return speak[:3]
-    return list(dict.fromkeys((ordered[0], *alike)))[:3]
+    close = near(wanted, ordered)
+    return list(dict.fromkeys((*((close,) if close else ()), *alike)))[:3]
+
+
+def as_json(among: Sequence[Entry]) -> str:
+    """The rules for a program: id, default severity, and the parts of the page."""
+    from webhook.reports.json import SCHEMA, encode
+
+    fields = ("title", "detail", "symptom", "why", "fix", "bad", "good", "silent")
+    rows = [
+        {"id": one.id, "severity": one.severity.value, **{field: getattr(one, field) for field in fields}}
+        for one in among
+    ]
+    return encode({"schema": SCHEMA, "results": rows})
 
 
 def table(among: Sequence[Entry]) -> list[str]:

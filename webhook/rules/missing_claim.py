@@ -53,7 +53,7 @@ def check(subject: Subject) -> Iterator[Finding]:
                 at=use.origin(),
                 problem=f'claim "{name}" is not known: {why}',
                 fix=f"kubectl get pvc {name} -n {subject.namespace} -o yaml > claim.yaml\n"
-                "# then ckptguard review --state claim.yaml, or --live",
+                "# then ckptguard review FILE --state claim.yaml, or --live",
                 at_most=Severity.AUDIT,
                 job=use.job,
                 container=use.container,

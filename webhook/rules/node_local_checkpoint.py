@@ -82,7 +82,7 @@ def _look_up(storage: Storage) -> str:
     kind = "pv" if isinstance(storage.volume, Gap) else "storageclass"
     if storage.claim_name is None:
         return "put a claim there, whose class says where it can be mounted"
-    return f"kubectl get {kind} -o yaml > state.yaml\n# then ckptguard review --state state.yaml"
+    return f"kubectl get {kind} -o yaml > state.yaml\n# then ckptguard review FILE --state state.yaml"
 
 
 def _volume_name(checkpoint: Checkpoint) -> str:

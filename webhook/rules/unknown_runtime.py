@@ -37,7 +37,7 @@ def check(subject: Subject) -> Iterator[Finding]:
         problem = f'{kind} "{name}"{here} is not known: {subject.cluster.why_unknown(kind)}'
         fix = (
             f"kubectl get {kind.lower()} {name}{scope} -o yaml > runtime.yaml\n"
-            "ckptguard review <this file> --state runtime.yaml    # or --live"
+            "ckptguard review FILE --state runtime.yaml    # or --live"
         )
     else:
         problem = f'{kind} "{name}" does not exist{here}'
