@@ -106,7 +106,7 @@ def run(arguments: argparse.Namespace) -> int:
         complain(fault_line(fault, colour) for fault in (*made.bad, *made.lost))
         return 2
     if arguments.output == "json":
-        from webhook.cli.run_flags import write_json
+        from webhook.cli.outputs import write_json
 
         write_json(
             {

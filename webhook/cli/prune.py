@@ -7,7 +7,8 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from webhook.cli.output import complain, write
-from webhook.cli.run_flags import add_flags, run_on, write_json
+from webhook.cli.outputs import write_json
+from webhook.cli.run_flags import add_flags, run_on
 from webhook.model.printable import printable
 
 if TYPE_CHECKING:

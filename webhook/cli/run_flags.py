@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from webhook.cli.cluster_flags import add_kubeconfig, connect, image_name, object_name
 from webhook.cli.output import complain
+from webhook.cli.outputs import write_json as write_json
 
 if TYPE_CHECKING:
     from webhook.runs.session import Session

@@ -122,7 +122,7 @@ def _from_files(arguments: argparse.Namespace, policy: Any) -> int:
 
 def _show(arguments: argparse.Namespace, found: Overview, namespace: str | None) -> None:
     from webhook.cli.output import write
-    from webhook.cli.run_flags import write_json
+    from webhook.cli.outputs import write_json
 
     if arguments.output == "json":
         write_json(
