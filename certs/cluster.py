@@ -60,7 +60,13 @@ class KubernetesCluster:
         from kubernetes import client
 
         self._namespace = namespace
-        api = client.ApiClient(_configuration(kubeconfig))
+        made = _configuration(kubeconfig)
+        if not made.verify_ssl:
+            # The kubeconfig says insecure-skip-tls-verify, and its owner knows: urllib3 warns at each request.
+            import urllib3
+
+            urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
+        api = client.ApiClient(made)
         self._core = client.CoreV1Api(api)
         self._registration = client.AdmissionregistrationV1Api(api)
         self._coordination = client.CoordinationV1Api(api)
