@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
+import yaml
 
 from webhook.cli import main
 
@@ -34,3 +35,15 @@ def test_examples_alone_are_never_denied_for_what_is_unknown(
     monkeypatch.chdir(ROOT)
     assert main(["review", f"examples/{example}"]) == 0
     assert "[unknown-runtime]" in capsys.readouterr().out
+
+
+def test_the_examples_come_in_an_order_that_kubectl_apply_takes() -> None:
+    """``kubectl apply -f examples`` goes by file name: what is referred to has to stand before."""
+    made: set[tuple[str, str]] = set()
+    for path in sorted((ROOT / "examples").iterdir()):
+        for raw in yaml.safe_load_all(path.read_text()):
+            namespace = raw["metadata"].get("namespace")
+            assert namespace is None or ("Namespace", namespace) in made, path
+            if raw["kind"] == "TrainJob":
+                assert ("ClusterTrainingRuntime", raw["spec"]["runtimeRef"]["name"]) in made, path
+            made.add((raw["kind"], raw["metadata"]["name"]))
