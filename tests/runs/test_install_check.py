@@ -71,12 +71,18 @@ def installed(**changes: Object | None) -> dict[str, Object]:
     return {paths[name]: one for name, one in objects.items() if one is not None}
 
 
+DENIED = 'admission webhook "validate.checkpoint-guard.io" denied the request: '
+
+
 def guarded(method: str, path: str, body: Object) -> Answer | None:
     """The answers of a cluster that is guarded."""
     if method != "POST":
         return None
     if "emptyDir" in str(body):
-        return Answer(400, {"message": 'admission webhook "validate" denied the request: x [ephemeral-checkpoint]'})
+        return Answer(
+            400,
+            {"message": f"{DENIED}x [ephemeral-checkpoint]"},
+        )
     return Answer(201, {"metadata": {"annotations": {INJECTED: "{}"}}})
 
 
@@ -292,7 +298,10 @@ def test_trainjobs_are_tried_on_a_runtime_that_takes_them() -> None:
 def test_a_runtime_that_refuses_every_trainjob_is_no_fault_of_the_installation() -> None:
     def picky(method: str, path: str, body: Object) -> Answer | None:
         if method == "POST" and path.endswith("/trainjobs"):
-            return Answer(403, {"message": 'admission webhook "validate" denied the request: [undeclared-checkpoint]'})
+            return Answer(
+                403,
+                {"message": f"{DENIED}[undeclared-checkpoint]"},
+            )
         return guarded(method, path, body)
 
     report = asked(FakeApi(installed(runtime=a_runtime()), picky))
@@ -351,3 +360,37 @@ def test_warnings_are_read_from_their_header() -> None:
 
     assert parse_warnings(header) == ('spec: a "b", c [ephemeral-checkpoint]', "second")
     assert parse_warnings("") == ()
+
+
+@pytest.mark.parametrize(
+    ("message", "words"),
+    [
+        (
+            'admission webhook "validate.kyverno.svc" denied the request: no emptyDir, see [ephemeral-checkpoint]',
+            'refused by webhook "validate.kyverno.svc", so whether the guard refuses it is not known',
+        ),
+        (
+            'admission webhook "validate.checkpoint-guard.io" denied the request: x would not resume: 1 reason\n'
+            "spec.a: b [unbuildable-pod]\n  why: c",
+            "refused by the guard for another reason, not for [ephemeral-checkpoint]: spec.a: b [unbuildable-pod]",
+        ),
+        (
+            'admission webhook "validate.checkpoint-guard.io" denied the request: x would not resume: 1 reason\n'
+            "spec.a: b [unbuildable-pod]\nspec.c: d [ephemeral-checkpoint] (warning)",
+            "for another reason, and [ephemeral-checkpoint] is a warning: spec.a: b [unbuildable-pod]",
+        ),
+        ("exceeded quota: runs, requested: count/trainingruntimes=1", "refused: exceeded quota: runs"),
+    ],
+)
+def test_a_refusal_for_another_reason_proves_nothing(message: str, words: str) -> None:
+    def other(method: str, path: str, body: Object) -> Answer | None:
+        if method == "POST" and "emptyDir" in str(body):
+            return Answer(403, {"message": message})
+        return guarded(method, path, body)
+
+    report = asked(FakeApi(installed(), other))
+
+    assert not report.good
+    assert report.probes[1].outcome == "not yet"
+    assert words in report.probes[1].words
+    assert "RBAC" not in parts(report)

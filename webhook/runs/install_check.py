@@ -7,12 +7,14 @@ is wrong.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, Literal
 
 from msgspec import Struct
 
 from webhook.cluster.kinds import TRAINJOB_CRD, served_release
+from webhook.model.printable import printable
 from webhook.model.names import GROUP, INJECTED, MODE
 from webhook.model.release import Release
 from webhook.runs import samples
@@ -23,6 +25,10 @@ PLURALS: Final = ("trainjobs", "trainingruntimes", "clustertrainingruntimes")
 _BASE: Final = f"/apis/{GROUP}/v1alpha1"
 _CANDIDATES: Final = 5
 """Runtimes tried for the TrainJobs."""
+
+_DENIED: Final = re.compile(r'admission webhook "([^"]+)" denied the request')
+_OURS: Final = ".checkpoint-guard.io"
+"""How the names of our webhooks end (deploy/base)."""
 
 Outcome = Literal["as expected", "not yet", "left out"]
 Tell = Callable[[str], None]
@@ -155,16 +161,30 @@ def _judge_good(what: str, answer: Answer, mode: str | None, filled: bool) -> Pr
 
 
 def _judge_bad(what: str, answer: Answer, mode: str | None) -> Probe:
+    """It has to be refused by a webhook of ours, and for what is wrong with it: other reasons prove nothing."""
     named = f"[{samples.RULE}]"
     if not answer.ok:
-        if "denied the request" in answer.message and named in answer.message:
+        webhook = _DENIED.search(answer.message)
+        if webhook is None:
+            return _refused(what, answer)
+        if not webhook[1].endswith(_OURS):
+            words = f'refused by webhook "{printable(webhook[1])}", so whether the guard refuses it is not known'
+            return Probe(what, "not yet", words)
+        lines = [line.rstrip() for line in answer.message.splitlines()]
+        if any(line.endswith(named) for line in lines):
             return Probe(what, "as expected", f"refused {named}")
-        return _refused(what, answer)
+        beside = f", and {named} is a warning" if any(named in line for line in lines) else f", not for {named}"
+        return Probe(what, "not yet", f"refused by the guard for another reason{beside}: {_first_rule(lines)}")
     if any(named in warning for warning in answer.warnings):
         return Probe(what, "as expected", f"admitted with a warning {named}, since the mode is warn")
     if mode in ("audit", "off"):
         return Probe(what, "not yet", f'admitted: the namespace\'s mode is "{mode}"')
     return Probe(what, "not yet", "admitted without a word: /validate was not called, or the default mode is audit")
+
+
+def _first_rule(lines: list[str]) -> str:
+    """The first line that ends with a rule's id, else what the refusal begins with."""
+    return printable(next((line for line in lines if re.search(r"\[[a-z-]+\]$", line)), lines[0])[:200])
 
 
 def _refused(what: str, answer: Answer) -> Probe:
@@ -175,9 +195,9 @@ def _refused(what: str, answer: Answer) -> Probe:
         return Probe(what, "not yet", message)
     if answer.code == 404:
         return Probe(what, "not yet", "the kind is not served: Kubeflow Trainer is not installed")
-    if answer.code in (401, 403) and "denied the request" not in message:
+    if answer.code in (401, 403) and "exceeded quota" not in message and "denied the request" not in message:
         return Probe(what, "not yet", message, forbidden=message)
-    return Probe(what, "not yet", f"refused: {message.splitlines()[0][:200]}")
+    return Probe(what, "not yet", printable(f"refused: {message.splitlines()[0][:200]}"))
 
 
 def _faults(api: Api, installation: Installation, probes: tuple[Probe, ...]) -> Iterator[Fault]:
