@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pytest
+import yaml
 
 from webhook.cli import main
 from webhook.cli.init import yaml_of
@@ -150,3 +151,35 @@ def test_an_image_that_is_none(image: str, capsys: pytest.CaptureFixture[str]) -
     with pytest.raises(SystemExit):
         main(["init", "--class", "shared", "--image", image])
     assert f'"{image}" is no image' in capsys.readouterr().err
+
+
+OWN = "<your image>"
+FITS = {"pytorch", "torch-distributed-checkpoint", "llamafactory", "axolotl"}
+"""Whose framework is in the public image that is written."""
+
+
+@pytest.mark.parametrize("starter", STARTERS, ids=lambda starter: starter.id)
+def test_image_and_program_fit_or_the_image_is_the_users(starter: Starter, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["init", "--class", "shared", "--framework", starter.id, "-n", "team"]) == 0
+    out = capsys.readouterr().out
+    runtime = next(one for one in yaml.safe_load_all(out) if one["kind"] == "TrainingRuntime")
+    pod = runtime["spec"]["template"]["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
+    head = out[: out.index("apiVersion")]
+    assert (pod["containers"][0]["image"] == OWN) is (starter.id not in FITS)
+    assert (f"RUN pip install {starter.pip}" in head and f"FROM {starter.base}" in head) is (starter.id not in FITS)
+    # Where its own module comes from is shown, and the place where Python looks for it is there.
+    if "my_training" in out[len(head) :]:
+        assert "kubectl create configmap train-code -n team --from-file=my_training.py" in head
+        assert {"name": "code", "configMap": {"name": "train-code", "optional": True}} in pod["volumes"]
+        assert {"name": "PYTHONPATH", "value": "/code:/app"} in pod["containers"][0]["env"]
+    else:
+        assert starter.program
+        assert "code" not in [volume["name"] for volume in pod["volumes"]]
+
+
+def test_an_image_that_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["init", "--class", "shared", "--image", "mine:1"]) == 0
+    out = capsys.readouterr().out
+    assert "# 1. Image mine:1 has to have Hugging Face Trainer, TRL:" in out
+    assert "pip install 'transformers" in out
+    assert OWN not in out

@@ -23,7 +23,8 @@ _LARGEST: Final = 2**63
 def configure(parser: argparse.ArgumentParser) -> None:
     """The flags of ``init``."""
     parser.description = (
-        "Write a claim, a TrainingRuntime and a TrainJob as YAML. Put your own module into the program."
+        "Write a claim, a TrainingRuntime and a TrainJob as YAML. Comments at the top say what is left to do before "
+        "they can start: the image, where no public one has the framework, and how your module gets into the pods."
     )
     parser.add_argument("--framework", default="hf-trainer", help="what trains (default %(default)s); ? lists them")
     parser.add_argument("--nodes", type=_number, default=1, help="pods that train (default 1)")
@@ -81,7 +82,7 @@ def run(arguments: argparse.Namespace) -> int:
     from webhook.model.size import parse_bytes
     from webhook.reports.review import Fault
     from webhook.reports.text import fault_line
-    from webhook.runs.start import Plan, checkpoint_bytes, claim_bytes, objects, starter_of
+    from webhook.runs.start import Plan, checkpoint_bytes, claim_bytes, how_to_start, objects, starter_of
     from webhook.runs.starters import STARTERS
 
     faults: list[Fault] = []
@@ -124,7 +125,11 @@ def run(arguments: argparse.Namespace) -> int:
     if claim_bytes(plan) >= _LARGEST:
         complain([f'error: no claim is large enough for {plan.keep} checkpoints of "{written}"'])
         return 2
-    write_text("---\n".join(map(yaml_of, objects(plan))))
+    steps = how_to_start(plan)
+    head = "".join(f"# {line}\n" for line in ["Before it can start:", *steps]) if steps else ""
+    write_text(head + "---\n".join(map(yaml_of, objects(plan))))
+    if steps:
+        complain(["note: what is left to do before it can start stands at the top of the YAML"])
     if plan.keep == 1:
         complain(["note: one checkpoint is kept, as asked for: review warns of it [single-checkpoint-kept]"])
     return 0

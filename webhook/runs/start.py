@@ -19,6 +19,9 @@ from webhook.storage import provisioner_reach
 Raw = dict[str, Any]
 _GI: Final = 2**30
 MOUNT: Final = "/mnt/ckpt"
+CODE: Final = "/code"
+IN_IMAGE: Final = "/app"
+"""Where Python looks for the user's module: a ConfigMap is mounted over the first."""
 VARIABLE: Final = "CKPT_DIR"
 """As the programs are written."""
 _SINCE_2_2: Final = frozenset(("jax", "xgboost"))
@@ -82,6 +85,42 @@ def objects(plan: Plan) -> list[Raw]:
     return [_claim(plan), _runtime(plan), _trainjob(plan)]
 
 
+def how_to_start(plan: Plan) -> list[str]:
+    """What is left to do before the three are applied, as lines for a person."""
+    starter = plan.starter
+    steps: list[list[str]] = []
+    if starter.pip and plan.image is None:
+        steps.append(
+            [
+                f"No public image is known to have {starter.title}, so it is yours. Build it, and put its name in the",
+                f'place of "{starter.image}" below (or give --image):',
+                f"  FROM {starter.base}",
+                f"  RUN pip install {starter.pip}",
+            ]
+        )
+    elif starter.pip:
+        steps.append([f"Image {plan.image} has to have {starter.title}:", f"  pip install {starter.pip}"])
+    if starter.own_module:
+        where = f" -n {plan.namespace}" if plan.namespace else ""
+        names = next(line for _, text in starter.files for line in text.splitlines() if "from my_training" in line)
+        what = names.partition("import ")[2].partition("  #")[0]
+        steps.append(
+            [
+                f"my_training.py is your module; the program imports {what} from it.",
+                f"It gets into the pods by a ConfigMap (up to 1 MiB) that is mounted at {CODE}:",
+                f"  kubectl create configmap {plan.name}-code{where} --from-file=my_training.py",
+                f"or by your image: COPY my_training.py {IN_IMAGE}/",
+            ]
+        )
+    if starter.program:
+        steps.append([starter.program[:1].upper() + starter.program[1:]])
+    return [
+        f"{number}. {line}" if index == 0 else f"   {line}"
+        for number, lines in enumerate(steps, 1)
+        for index, line in enumerate(lines)
+    ]
+
+
 def claim_bytes(plan: Plan) -> int:
     """One checkpoint more than is kept."""
     return plan.size * (plan.keep + plan.starter.more + 1)
@@ -112,12 +151,18 @@ def _runtime(plan: Plan) -> Raw:
         ],
         "volumeMounts": [{"name": "ckpt", "mountPath": MOUNT}],
     }
+    volumes: list[Raw] = [{"name": "ckpt", "persistentVolumeClaim": {"claimName": f"{plan.name}-ckpt"}}]
+    if plan.starter.own_module:
+        container["env"].append({"name": "PYTHONPATH", "value": f"{CODE}:{IN_IMAGE}"})
+        container["volumeMounts"].append({"name": "code", "mountPath": CODE, "readOnly": True})
+        # The module may as well be in the image.
+        volumes.append({"name": "code", "configMap": {"name": f"{plan.name}-code", "optional": True}})
     pod: Raw = {
         # No less than the policy's floor, and of restarts no more than its ceiling.
         "terminationGracePeriodSeconds": max(
             plan.policy.defaults.termination_grace_period_seconds, plan.policy.limits.termination_grace_period_seconds
         ),
-        "volumes": [{"name": "ckpt", "persistentVolumeClaim": {"claimName": f"{plan.name}-ckpt"}}],
+        "volumes": volumes,
         "containers": [container],
     }
     retries = wanted_limit(plan.policy.defaults.backoff_limit, plan.nodes) is None

@@ -10,11 +10,16 @@ from typing import Final
 
 from msgspec import Struct
 
+_PYTORCH: Final = "pytorch/pytorch:2.8.0-cuda12.8-cudnn9-runtime"
+OWN_IMAGE: Final = "<your image>"
+"""Stands where no public image has the framework."""
+
 
 class Starter(Struct, frozen=True):
     """``files`` are written by the shell before ``launch``; ``policy`` is the runtime's mlPolicy besides ``numNodes``.
 
-    ``image`` is one that has the framework, as far as a public one is known.
+    ``image`` is a public one that has the framework; where none is known it is the user's (``OWN_IMAGE``), made of
+    ``base`` by ``pip``. ``program`` says where a program comes from that is no file of ours.
     """
 
     id: str
@@ -24,7 +29,15 @@ class Starter(Struct, frozen=True):
     policy: str | None = "torch"
     more: int = 0
     """Copies that it keeps beyond the number asked for."""
-    image: str = "pytorch/pytorch:2.8.0-cuda12.8-cudnn9-runtime"
+    image: str = _PYTORCH
+    pip: str = ""
+    base: str = _PYTORCH
+    program: str = ""
+
+    @property
+    def own_module(self) -> bool:
+        """Whether its program imports ``my_training``."""
+        return any("from my_training import" in text for _, text in self.files)
 
 
 _STOP: Final = """\
@@ -323,19 +336,54 @@ _PY: Final = "/tmp/train.py"  # noqa: S108 - paths in a pod
 _YAML: Final = "/tmp/sft.yaml"  # noqa: S108
 
 STARTERS: Final[tuple[Starter, ...]] = (
-    Starter("hf-trainer", "Hugging Face Trainer, TRL", "exec torchrun /tmp/train.py", ((_PY, _HF),)),
+    Starter(
+        "hf-trainer",
+        "Hugging Face Trainer, TRL",
+        "exec torchrun /tmp/train.py",
+        ((_PY, _HF),),
+        image=OWN_IMAGE,
+        pip="'transformers>=4.51' 'accelerate>=1.6' datasets",
+    ),
     Starter("pytorch", "plain PyTorch", "exec torchrun /tmp/train.py", ((_PY, _TORCH),)),
     Starter(
         "torch-distributed-checkpoint", "torch.distributed.checkpoint", "exec torchrun /tmp/train.py", ((_PY, _DCP),)
     ),
-    Starter("deepspeed", "DeepSpeed", "exec torchrun /tmp/train.py", ((_PY, _DEEPSPEED),)),
-    Starter("lightning", "Lightning", "exec torchrun /tmp/train.py", ((_PY, _LIGHTNING),), more=1),
-    Starter("accelerate", "Accelerate", "exec torchrun /tmp/train.py", ((_PY, _ACCELERATE),)),
+    Starter(
+        "deepspeed",
+        "DeepSpeed",
+        "exec torchrun /tmp/train.py",
+        ((_PY, _DEEPSPEED),),
+        image=OWN_IMAGE,
+        pip="'deepspeed>=0.16'",
+        base=_PYTORCH.replace("-runtime", "-devel"),
+    ),
+    Starter(
+        "lightning",
+        "Lightning",
+        "exec torchrun /tmp/train.py",
+        ((_PY, _LIGHTNING),),
+        more=1,
+        image=OWN_IMAGE,
+        pip="'lightning>=2.5'",
+    ),
+    Starter(
+        "accelerate",
+        "Accelerate",
+        "exec torchrun /tmp/train.py",
+        ((_PY, _ACCELERATE),),
+        image=OWN_IMAGE,
+        pip="'accelerate>=1.6'",
+    ),
     Starter(
         "megatron",
         "Megatron-LM",
         'exec torchrun pretrain_gpt.py --save "$CKPT_DIR" --load "$CKPT_DIR" --save-interval %(every)s '
         "--exit-signal-handler --ckpt-format torch_dist $MEGATRON_ARGS",
+        image=OWN_IMAGE,
+        pip="'megatron-core[dev]>=0.12'",
+        base=_PYTORCH.replace("-runtime", "-devel"),
+        program="pretrain_gpt.py is Megatron-LM's: git clone https://github.com/NVIDIA/Megatron-LM, as WORKDIR of the "
+        "image; MEGATRON_ARGS is a variable of yours with the model's and the data's flags",
     ),
     Starter(
         "llamafactory",
@@ -343,6 +391,7 @@ STARTERS: Final[tuple[Starter, ...]] = (
         "exec llamafactory-cli train /tmp/sft.yaml",
         ((_YAML, _LLAMAFACTORY),),
         image="hiyouga/llamafactory:latest",
+        program="the configuration stands in the TrainJob: put yours in the place of <model> and <dataset>",
     ),
     Starter(
         "axolotl",
@@ -350,14 +399,25 @@ STARTERS: Final[tuple[Starter, ...]] = (
         "exec axolotl train /tmp/sft.yaml",
         ((_YAML, _AXOLOTL),),
         image="axolotlai/axolotl:main-latest",
+        program="the configuration stands in the TrainJob: put yours in the place of <model> and <dataset>",
     ),
-    Starter("training-hub", "training_hub", "exec python /tmp/train.py", ((_PY, _TRAINING_HUB),)),
+    Starter(
+        "training-hub",
+        "training_hub",
+        "exec python /tmp/train.py",
+        ((_PY, _TRAINING_HUB),),
+        image=OWN_IMAGE,
+        pip="training-hub",
+    ),
     Starter(
         "torchtune",
         "torchtune",
         'if [ -f "$CKPT_DIR/recipe_state/recipe_state.pt" ]; then resume=True; else resume=False; fi\n'
         'exec tune run full_finetune_distributed --config llama3_2/1B_full output_dir="$CKPT_DIR" '
         "resume_from_checkpoint=$resume",
+        image=OWN_IMAGE,
+        pip="torchtune torchao",
+        program="the recipe is torchtune's own: name yours, and your configuration, in the TrainJob's args",
     ),
     Starter(
         "verl",
@@ -365,7 +425,28 @@ STARTERS: Final[tuple[Starter, ...]] = (
         'exec python -m verl.trainer.main_ppo trainer.default_local_dir="$CKPT_DIR" trainer.save_freq=%(every)s '
         "trainer.resume_mode=auto trainer.max_actor_ckpt_to_keep=%(keep)s trainer.max_critic_ckpt_to_keep=%(keep)s "
         "$VERL_ARGS",
+        image=OWN_IMAGE,
+        pip="'verl[vllm]'",
+        program="the program is verl's own; VERL_ARGS is a variable of yours with the model's and the data's settings",
     ),
-    Starter("orbax", "Orbax (JAX)", "exec python /tmp/train.py", ((_PY, _ORBAX),), "jax", image="<your image>"),
-    Starter("xgboost", "XGBoost", "exec python /tmp/train.py", ((_PY, _XGBOOST),), "xgboost", image="<your image>"),
+    Starter(
+        "orbax",
+        "Orbax (JAX)",
+        "exec python /tmp/train.py",
+        ((_PY, _ORBAX),),
+        "jax",
+        image=OWN_IMAGE,
+        pip="'jax[cuda12]' orbax-checkpoint",
+        base="python:3.12-slim",
+    ),
+    Starter(
+        "xgboost",
+        "XGBoost",
+        "exec python /tmp/train.py",
+        ((_PY, _XGBOOST),),
+        "xgboost",
+        image=OWN_IMAGE,
+        pip="'xgboost>=2.1'",
+        base="python:3.12-slim",
+    ),
 )
