@@ -11,11 +11,12 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from webhook.model.cluster import Gap
 from webhook.model.default import Context, Default
 from webhook.model.draft import Draft
 from webhook.model.entries import find, place
 from webhook.model.finding import Judged, Origin, Severity
-from webhook.model.names import CLAIM, LAYOUT, PATH
+from webhook.model.names import CLAIM, LAYOUT, PATH, TIERED
 from webhook.model.pod import EMPTY, DirectoryStatus, Raw
 from webhook.model.policy import NO_VARIABLE
 from webhook.storage.placing import (
@@ -35,7 +36,6 @@ from webhook.storage.placing import (
 )
 from webhook.storage.refusal import refusal
 
-TIERED: Final = "tiered"
 FAST: Final = "CKPT_FAST_DIR"
 DURABLE_VOLUME: Final = "checkpoint-guard"
 FAST_VOLUME: Final = "checkpoint-guard-fast"
@@ -63,18 +63,20 @@ def apply(draft: Draft, context: Context) -> bool:
             return False
         _make(draft, context, durable, fast)
     except _NotMade as why:
-        if asked_by == "TrainJob":
+        if asked_by == "TrainJob" and not why.refused:
             _say(context, LAYOUT, why.fact, why.fix)
     return bool(context.targets)
 
 
 class _NotMade(Exception):  # noqa: N818 - a state
-    """Why the layout cannot be made, and the text that changes it."""
+    """Why the layout cannot be made, and the text that changes it. ``refused``: the TrainJob is refused for it, which
+    says the same."""
 
-    def __init__(self, fact: str, fix: str) -> None:
+    def __init__(self, fact: str, fix: str, refused: bool = False) -> None:
         super().__init__(fact)
         self.fact = fact
         self.fix = fix
+        self.refused = refused
 
 
 def _is_there(draft: Draft, context: Context, durable: str) -> bool:
@@ -120,7 +122,9 @@ def _make(draft: Draft, context: Context, durable: str, fast: str) -> None:
     assert effective is not None and trained is not None  # noqa: S101, PT018 - the caller has looked
     known = known_claim(context)
     if known is None:
-        raise _NotMade("no claim is known to put it on", f"{CLAIM}: <a claim that every training pod can write>")
+        there = None if context.claims_elsewhere else _policys_claim(context)
+        fix = f"{CLAIM}: <a claim that every training pod can write>"
+        raise _NotMade("no claim is known to put it on", fix, there is Gap.ABSENT)
     claim, asked_by = known
     free = is_free(durable, trained, context, declared=False) and is_free(fast, trained, context, declared=False)
     if not free or not sidecars_agree(durable, claim, trained):
@@ -167,6 +171,14 @@ def _make(draft: Draft, context: Context, durable: str, fast: str) -> None:
     context.added_env = tuple(variables)
     context.added_volumes, context.added_mounts = tuple(volumes), tuple(mounts)
     context.targets = targets
+
+
+def _policys_claim(context: Context) -> object:
+    """The policy's own claim, where the namespace is known to name none: what the rule looks at, too."""
+    if isinstance(context.cluster.namespace(context.request.namespace), Gap):
+        return Gap.UNKNOWN
+    name = context.policy.defaults.claim_name
+    return context.cluster.claim(context.request.namespace, name) if name else Gap.ABSENT
 
 
 def _sub_path(draft: Draft, trained: Trained) -> dict[str, str] | None:

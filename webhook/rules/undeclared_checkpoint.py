@@ -13,6 +13,8 @@ Good:
         value: /mnt/ckpt/digits
 Reads: the directories found in the containers that train, in all of them where it is open which those are; the
     namespace's label checkpoint-guard.io/require.
+    A TrainJob that asks for layout tiered itself is refused where that was not made and whether its claim exists is
+    known: it would run, and lose all.
 Silent when: one is declared, or a framework's flag names one; there is no runtime to look at. Never more than noted
     where a container declares one of which it is open whether it trains.
 """
@@ -23,14 +25,16 @@ from collections.abc import Iterator, Sequence
 
 from webhook.effective.checkpoint import declaring
 from webhook.effective.flags import find_flag
+from webhook.model.cluster import Gap
 from webhook.model.finding import Finding, Origin, Severity
-from webhook.model.names import ANCESTOR_LABEL, CLAIM, TRAINER_STEP
+from webhook.model.names import ANCESTOR_LABEL, CLAIM, DEFAULT_CLAIM, LAYOUT, TIERED, TRAINER_STEP
 from webhook.model.paste import to_yaml
 from webhook.model.pod import DirectoryStatus, EffectiveJob, Raw
 from webhook.model.policy import NO_VARIABLE
 from webhook.model.rule import Rule
 from webhook.model.sign import NOT_PLAIN
 from webhook.model.subject import Subject
+from webhook.storage import modes_needed, new_claim
 
 
 def check(subject: Subject) -> Iterator[Finding]:
@@ -48,6 +52,8 @@ def check(subject: Subject) -> Iterator[Finding]:
 
 def _finding(subject: Subject, job: EffectiveJob, container: Raw) -> Finding:
     name = str(container.get("name") or "")
+    if (tiered := _tiered(subject, job, name)) is not None:
+        return tiered
     return Finding(
         at=_where(subject, job, name),
         problem=f'container "{name}" of job "{job.name}" has no {_wanted(subject)}',
@@ -56,6 +62,41 @@ def _finding(subject: Subject, job: EffectiveJob, container: Raw) -> Finding:
         job=job.name,
         container=name,
         subject="directory",
+    )
+
+
+def _tiered(subject: Subject, job: EffectiveJob, container: str) -> Finding | None:
+    """Its own annotation asks for the tiered layout, and nothing was made of it; None where the claim is not known."""
+    own = (subject.request.object.get("metadata") or {}).get("annotations") or {}
+    if not subject.is_trainjob or own.get(LAYOUT) != TIERED or subject.claims_elsewhere:
+        return None
+    claim = own.get(CLAIM)
+    if not claim:
+        namespace = subject.cluster.namespace(subject.namespace)
+        if isinstance(namespace, Gap):
+            return None
+        claim = namespace.annotations.get(DEFAULT_CLAIM) or subject.policy.defaults.claim_name
+    known = subject.cluster.claim(subject.namespace, claim) if claim else Gap.ABSENT
+    if known is Gap.UNKNOWN:
+        return None
+    fix = f"{CLAIM}: <a claim that every training pod can write>"
+    why_not = ""
+    if known is Gap.ABSENT and claim:
+        why_not = f': claim "{claim}" does not exist in namespace "{subject.namespace}"'
+        create = new_claim(subject.namespace, claim, [modes_needed(subject)], "<size>")
+        fix = f"{create}\n# or name another in annotation {CLAIM}: kubectl get pvc -n {subject.namespace}"
+    return Finding(
+        at=Origin(subject.label, f'metadata.annotations["{LAYOUT}"]', f"annotation {LAYOUT}"),
+        problem=f'layout "{TIERED}" was not made{why_not}',
+        fix=fix,
+        raised=Severity.DENY,
+        # What stands beside it in the same apply does not exist yet either.
+        at_most=Severity.WARN if subject.request.dry_run else None,
+        required=subject.require,
+        job=job.name,
+        container=container,
+        subject="directory",
+        why="without the durable directory the run starts again at step 0",
     )
 
 
