@@ -14,8 +14,8 @@ from typing import Any, Final, Literal
 from msgspec import Struct
 
 from webhook.cluster.kinds import TRAINJOB_CRD, served_release
-from webhook.model.printable import printable
 from webhook.model.names import GROUP, INJECTED, MODE
+from webhook.model.printable import printable
 from webhook.model.release import Release
 from webhook.runs import samples
 from webhook.runs.api import Answer, Api, Refused, Unreachable, each
