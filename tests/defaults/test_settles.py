@@ -73,7 +73,8 @@ def test_an_allowed_trainjob_is_not_denied_for_what_was_added(release: Release) 
 
 @pytest.mark.parametrize("release", list(Release))
 def test_runtime(release: Release) -> None:
-    bare = runtime(job(label=False), policy={"numNodes": 2})
+    declared = {"containers": [container(env=[{"name": "CKPT_DIR", "value": "/ckpt/run"}])]}
+    bare = runtime(job(label=False, pod=declared), policy={"numNodes": 2})
     settled = {"no-restart-budget", "short-grace", "missing-trainer-label"}
     assert settled <= rules(bare, release=release)
     assert not (settled | {"pods-retry-alone"}) & rules(fill(bare, release=release).object, release=release)
