@@ -78,16 +78,25 @@ def test_help_and_version_are_commands_too(capsys: pytest.CaptureFixture[str]) -
 
 
 def test_ctrl_c_is_130(tmp_path: Path) -> None:
-    """Interrupted while it waits for the writer of a pipe that it was given."""
+    """Interrupted while it reads a pipe that it was given."""
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
+    # Whoever runs the tests in the background ignores SIGINT, and so would this.
+    script = (
+        "import signal, sys; from webhook.cli import main\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        f"sys.exit(main(['review', {str(pipe)!r}]))"
+    )
     with subprocess.Popen(
-        [sys.executable, "-m", "webhook", "review", str(pipe)], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        [sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=Path(__file__).parents[2]
     ) as process:
-        writer = os.open(pipe, os.O_WRONLY)  # waits until the other side has opened it
+        writer = os.open(pipe, os.O_WRONLY)  # waits until the other side opens it
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=30)
-        os.close(writer)
+        try:
+            out, err = process.communicate(timeout=30)
+        finally:
+            process.kill()
+            os.close(writer)
     assert (process.returncode, out, err) == (130, b"", b"")
 
 
