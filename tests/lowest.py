@@ -9,4 +9,4 @@ if __name__ == "__main__":
     for name, extra in project["optional-dependencies"].items():
         wanted += extra if name != "release" else []  # tools that no test runs
     for requirement in wanted:
-        print(requirement.replace(">=", "=="))
+        print(requirement.partition(",<")[0].replace(">=", "=="))

@@ -31,6 +31,7 @@ from webhook.model.release import Release, parse_release
 from webhook.server.admission import Admission, Default, FixedViews, Judge, Views
 from webhook.server.app import Front, State
 from webhook.server.gate import Gate
+from webhook.server.listener import Ceilings
 from webhook.server.run import GuardServer, Job, build_server
 
 if TYPE_CHECKING:
@@ -170,7 +171,7 @@ def assemble_with(
     admission = Admission(
         default, judge, cluster.views, lambda: policy, audit, metrics, gate, release, settings.lookup_timeout
     )
-    front = Front(admission, gate, state, metrics, settings.docs, settings.body_timeout)
+    front = Front(admission, gate, state, metrics, settings.docs, settings.body_timeout, settings.head_timeout)
     if settings.tls_client_ca is not None:
         front.clients = tuple(name.strip() for name in settings.tls_client_names.split(",") if name.strip())
     host, port = parse_listen(settings.listen)
@@ -183,6 +184,7 @@ def assemble_with(
         settings.drain_timeout,
         lambda: _one_by_one(prepare),
         background,
+        Ceilings(settings.connections, settings.connections_per_peer, settings.handshake_timeout),
     )
     return server, audit.close
 

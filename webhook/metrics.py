@@ -102,6 +102,18 @@ METRICS: Final = (
         "Single reads from the API server by result: found, absent, forbidden (a right is missing) or failed.",
     ),
     Metric(
+        "ckptguard_connections",
+        "gauge",
+        (),
+        "Connections that are open, those without a handshake too.",
+    ),
+    Metric(
+        "ckptguard_connections_refused_total",
+        "counter",
+        ("why",),
+        "Connections ended or not taken: full (the ceiling of all), peer (that of one peer), handshake (none in time).",
+    ),
+    Metric(
         "ckptguard_cache_objects",
         "gauge",
         ("kind",),
@@ -217,6 +229,9 @@ class Metrics:
         }
         self.latency = {path: latency.labels(path) for path in (MUTATE, VALIDATE)}
         self._in_flight = self._gauge("ckptguard_webhook_requests_in_flight")
+        self._connections = self._gauge("ckptguard_connections")
+        refused = self._counter("ckptguard_connections_refused_total")
+        self._refused = {why: refused.labels(why) for why in ("full", "peer", "handshake")}
         decisions = self._counter("ckptguard_decisions_total")
         patches = self._counter("ckptguard_patches_total")
         self.decisions = {
@@ -269,6 +284,14 @@ class Metrics:
     def watch_in_flight(self, count: Callable[[], float]) -> None:
         """Read the number of requests in flight when scraped."""
         self._in_flight.set_function(count)
+
+    def watch_connections(self, count: Callable[[], float]) -> None:
+        """Read the number of open connections when scraped."""
+        self._connections.set_function(count)
+
+    def refused_connection(self, why: str) -> None:
+        """Count a connection that was ended or not taken."""
+        self._refused[why].inc()
 
     def cache(self, kind: str, objects: Callable[[], float], age: Callable[[], float]) -> Counter:
         """Read a kind's number of objects and age when scraped; the counter of its relists."""

@@ -23,7 +23,7 @@ class Settings(BaseSettings):
     tls_cert: Path | None = None
     tls_key: Path | None = None
     tls_client_ca: Path | None = None
-    """Authorities of client certificates, PEM. Where set, the admission paths ask for one; probes do without."""
+    """Authorities of client certificates, PEM. Where set, who shows none is told verdict and rule ids alone."""
     tls_client_names: str = ""
     """Common names of client certificates that are taken, with commas; empty for any of those authorities."""
     check_ca_bundle: bool = True
@@ -48,7 +48,14 @@ class Settings(BaseSettings):
     waiting: Annotated[int, Field(ge=0, le=100_000)] = 256
     """Requests beyond that before further ones get 503."""
     lookup_timeout: Seconds = 2.0
-    body_timeout: Seconds = 10.0
+    body_timeout: Seconds = 5.0
+    """For a body; half of one of known length in half of the time."""
+    head_timeout: Seconds = 5.0
+    handshake_timeout: Seconds = 5.0
+    connections: Annotated[int, Field(ge=1, le=100_000)] = 1024
+    """Connections at a time; fewer where the process may not open so many descriptors."""
+    connections_per_peer: Annotated[int, Field(ge=1, le=100_000)] = 512
+    """Of one address. An API server keeps 25 idle ones and opens more in bursts."""
     pre_stop_delay: Seconds = 5.0
     """After SIGTERM: how long requests are still taken while endpoints are updated."""
     drain_timeout: Seconds = 20.0

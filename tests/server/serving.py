@@ -26,6 +26,7 @@ from webhook.model.verdict import Decision, Defaulted, Facts
 from webhook.server.admission import Admission, FixedViews, Views
 from webhook.server.app import Front, State
 from webhook.server.gate import Gate
+from webhook.server.listener import Ceilings
 from webhook.server.run import build_server
 
 UID = "0f9f3f1e-1111-2222-3333-444455556666"
@@ -238,6 +239,8 @@ def serving(
     gate: Gate | None = None,
     context: ssl.SSLContext | None = None,
     body_seconds: float = 10.0,
+    head_seconds: float = 5.0,
+    ceilings: Ceilings | None = None,
     lookup_seconds: float = 2.0,
     sinks: Sequence[Sink] = (),
     queue: int = 8192,
@@ -264,8 +267,8 @@ def serving(
         gate,
         lookup_seconds=lookup_seconds,
     )
-    front = Front(admission, gate, state, metrics, body_seconds=body_seconds)
-    server = build_server(front, "127.0.0.1", 0, context, 0, 5, prepare)
+    front = Front(admission, gate, state, metrics, body_seconds=body_seconds, head_seconds=head_seconds)
+    server = build_server(front, "127.0.0.1", 0, context, 0, 5, prepare, ceilings=ceilings)
     if not lane:
         server.config.http_protocol_class = HttpToolsProtocol
     if keep_alive is not None:

@@ -7,6 +7,7 @@ import contextlib
 import json
 import time
 from collections.abc import Callable
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -15,7 +16,9 @@ from tests.server.serving import UID, Engine, Running, message, review, serving
 from webhook.bootstrap import NothingKnown
 from webhook.model.cluster import ClusterView
 from webhook.model.request import Request
-from webhook.server.gate import BUFFER_LIMIT, Gate
+from webhook.server import app
+from webhook.server.caller import Caller as WhoAsks
+from webhook.server.gate import BUFFER_LIMIT, Gate, Held
 from webhook.server.lane import AdmissionProtocol, Head, Line, parse_head
 
 BODY = json.dumps(review()).encode()
@@ -151,19 +154,39 @@ def test_a_caller_that_leaves_is_forgotten(headers: tuple[str, ...]) -> None:
     with serving(gate=Gate(1, 0)) as running:
         with running.wire() as wire:
             wire.send(message("/mutate", BODY, *headers)[:-10])
-            wait_for(lambda: running.gate.inside == 1)
-        wait_for(lambda: running.gate.inside == 0)
+            wait_for(lambda: running.gate.held == len(BODY) - 10)
+            assert running.gate.inside == 0
+        wait_for(lambda: running.gate.held == 0)
         assert running.post("/mutate", review(), *headers).code == 200
 
 
 def test_bodies_held_are_bounded() -> None:
     gate = Gate()
     with serving(gate=gate) as running:
-        assert gate.hold(64 * 1024 * 1024 - 1000)
+        working = Held("other", lambda: None)
+        working.arriving = False
+        assert gate.hold(working, BUFFER_LIMIT - 1000)
         with running.wire() as wire:
             wire.send(message("/mutate", b" " * 5000)[:-10])
-            wire.send(b"x", pause=0)
             assert wire.answer().code == 503
+        gate.drop(working)
+        assert gate.held == 0
+
+
+def test_bytes_held_are_bytes_received_and_the_largest_holder_gives_way() -> None:
+    gate = Gate()
+    cut: list[str] = []
+    greedy, modest = [Held("greedy", partial(cut.append, name)) for name in "ab"], Held("modest", lambda: None)
+    assert gate.hold(greedy[0], BUFFER_LIMIT // 2)
+    assert gate.hold(greedy[1], BUFFER_LIMIT // 2 - 10)
+    assert gate.hold(modest, 100)
+    assert cut == ["a"]
+    assert gate.held == BUFFER_LIMIT // 2 - 10 + 100
+    gate.arrived(greedy[1])
+    assert not gate.hold(modest, BUFFER_LIMIT)
+    for held in (*greedy, modest):
+        gate.drop(held)
+    assert gate.held == 0
 
 
 def test_idle_connections_end_and_busy_ones_live() -> None:
@@ -199,6 +222,58 @@ def test_an_unfinished_head_ends() -> None:
         wire.send(b"POST /mut")
         wire.socket.settimeout(10)
         assert wire.closed()
+
+
+def test_an_unfinished_head_has_its_own_time() -> None:
+    with serving(head_seconds=0.2) as running, running.wire() as wire:
+        wire.send(b"POST /mutate HTTP/1.1\r\nHost: x\r\n")
+        assert wire.answer().code == 408
+        assert wire.closed()
+
+
+@pytest.mark.parametrize("headers", [(), ("TE: trailers",)])
+def test_a_body_comes_at_a_rate(headers: tuple[str, ...]) -> None:
+    """Less than half of it in half of the time: no more is waited for. ``body_seconds`` is longer than a wire waits."""
+    with serving(body_seconds=15) as running, running.wire() as slow, running.wire() as steady:
+        slow.send(message("/mutate", BODY, *headers)[: 1 - len(BODY)])
+        steady.send(message("/mutate", BODY, *headers)[:-1])
+        assert slow.answer().code == 408
+        steady.send(b"}")
+        assert steady.answer().code == 200
+
+
+@pytest.mark.parametrize("headers", [(), ("TE: trailers",)])
+def test_arriving_bodies_take_no_place_of_working_requests(headers: tuple[str, ...]) -> None:
+    with serving(gate=Gate(1, 1)) as running, contextlib.ExitStack() as stack:
+        for _ in range(30):
+            stack.enter_context(running.wire()).send(message("/mutate", BODY, *headers)[: 1 - len(BODY)])
+        wait_for(lambda: running.gate.held == 30)
+        assert running.post("/validate", review()).code == 200
+
+
+def test_metrics_are_rendered_at_a_bounded_cost(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = []
+
+    def render(registry: object) -> bytes:
+        made.append(registry)
+        time.sleep(0.02)
+        return b"made"
+
+    monkeypatch.setattr(app, "generate_latest", render)
+    scraped = app.Scraped(running.metrics)
+    assert [scraped.text() for _ in range(100)] == [b"made"] * 100
+    assert len(made) == 1
+
+
+def test_a_plain_look_is_answered_as_uvicorn_does(running: Running) -> None:
+    for path in ("/healthz", "/readyz", "/metrics"):
+        plain = running.get(path)
+        with running.wire() as wire:
+            wire.send(f"GET {path} HTTP/1.1\r\nHost: x\r\nTE: trailers\r\n\r\n".encode())
+            odd = wire.answer()
+        assert (plain.code, plain.headers["content-type"]) == (odd.code, odd.headers["content-type"])
+        if path != "/metrics":
+            assert plain.body == odd.body
 
 
 class SlowViews:
@@ -265,7 +340,7 @@ def test_in_flight_is_answered_before_the_end() -> None:
         wires[0].send(message("/validate", BODY))
         wires[1].send(message("/validate", BODY, "TE: trailers"))
         wires[2].send(message("/validate", BODY)[:-5])
-        wait_for(lambda: running.gate.inside == 3)
+        wait_for(lambda: running.gate.inside == 2 and running.gate.held > len(BODY))
         running.state.phase = type(running.state.phase).DRAINING
         wires[2].send(BODY[-5:])
         for wire in wires:
@@ -288,6 +363,7 @@ class Caller:
 
     def __init__(self, seen: list[str], name: str, fails: bool = False) -> None:
         self.seen, self.name, self.fails = seen, name, fails
+        self.peer, self.caller = name, WhoAsks.ANYBODY
         self.loop = self
         self.soon: list[Callable[[], None]] = []
 
@@ -309,7 +385,7 @@ class Caller:
 
 
 def _line(seen: list[str], slow: str = "", broken: str = "") -> Line:
-    def answer(_: str, body: bytes, __: str, since: float) -> str:
+    def answer(_: str, body: bytes, __: str, since: float, ___: WhoAsks) -> str:
         name = body.decode()
         assert since <= time.perf_counter()
         seen.append(f"decide {name}")
@@ -416,5 +492,4 @@ def test_what_a_request_had_of_the_gate_comes_back(headers: tuple[str, ...]) -> 
                 wire.send(message("/validate", body, *headers)[:-10])
             with running.wire() as wire:
                 wire.send(message("/validate", body, *headers))
-        wait_for(lambda: gate.inside == 0)
-        assert gate.hold(BUFFER_LIMIT)
+        wait_for(lambda: gate.inside == gate.held == 0)

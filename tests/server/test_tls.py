@@ -20,6 +20,7 @@ from tests.server.serving import UID, body_of, message, review, serving
 from webhook.cluster.connection import Refused, Unreachable
 from webhook.cluster.registration import Caller, load_callers, parse_callers
 from webhook.server.app import State
+from webhook.server.caller import Caller as WhoAsks
 from webhook.server.tls import Certificate, PairRefused, Told, distrust, expiry, own_fault, read_pair
 
 
@@ -369,7 +370,7 @@ def test_callers_are_read_from_both_configurations() -> None:
 
 
 def test_client_certificates(tmp_path: Path) -> None:
-    """The admission paths ask for one, probes do not; any other authority's is refused in the handshake."""
+    """Without one verdict and rule ids alone; any other authority's is refused in the handshake."""
     cert, key = write_pair(tmp_path / "own", 61)
     client_ca = tmp_path / "clients.crt"
     client_ca.write_bytes(CA.cert)
@@ -383,10 +384,16 @@ def test_client_certificates(tmp_path: Path) -> None:
             wire.send(b"GET /readyz HTTP/1.1\r\nHost: x\r\n\r\n")
             assert wire.answer().code == 200
             wire.send(body)
-            answer = wire.answer()
-            assert (answer.code, answer.error) == (403, "a client certificate of the API server is asked for")
-            wire.send(message("/validate", b"x" * 300_000))
-            assert wire.answer().code == 403
+            assert wire.answer().response == {"uid": UID, "allowed": True}
+            wire.send(message("/mutate", body_of(review())))
+            assert wire.answer().response == {"uid": UID, "allowed": True}
+            for by in ((), ("TE: trailers",)):
+                wire.send(message("/validate", body_of(review({"metadata": {"name": "bad"}})), *by))
+                response = wire.answer().response
+                assert set(response) == {"uid", "allowed", "status"}
+                assert not response["allowed"]
+                assert response["status"]["message"].startswith("refused by ephemeral-checkpoint; ")
+            assert running.lines.records(4)[-1]["facts"]["claim"] == "train-ckpt"
         trusting = client(cert)
         trusting.load_cert_chain(*known)
         with running.wire(trusting) as wire:
@@ -396,7 +403,7 @@ def test_client_certificates(tmp_path: Path) -> None:
         running.front.clients = ("kube-apiserver",)
         with running.wire(trusting) as wire:
             wire.send(body)
-            assert wire.answer().code == 403
+            assert "auditAnnotations" not in wire.answer().response
         trusting = client(cert)
         trusting.load_cert_chain(*foreign)
         # With TLS 1.3 the client hears of it when it reads.
@@ -409,9 +416,11 @@ def test_the_name_of_a_client() -> None:
     with serving() as running:
         front = running.front
         subject = {"subject": ((("organizationName", "x"),), (("commonName", "kube-apiserver"),))}
-        assert not front.is_stranger(None)
+        assert front.caller(None) is WhoAsks.ANYBODY
         front.clients = ("kube-apiserver",)
-        assert [front.is_stranger(one) for one in (subject, {"subject": ()}, {}, None)] == [False, True, True, True]
+        known, stranger = WhoAsks.KNOWN, WhoAsks.STRANGER
+        asked = (subject, {"subject": ()}, {}, None)
+        assert [front.caller(one) for one in asked] == [known, stranger, stranger, stranger]
 
 
 def test_rotation_under_load_drops_nothing(tmp_path: Path) -> None:

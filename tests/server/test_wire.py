@@ -10,7 +10,8 @@ import jsonpatch
 import pytest
 
 from tests.golden import Capture, captures
-from tests.server.serving import PATCH, UID, Running, message, review, serving
+from tests.server.serving import PATCH, UID, Running, body_of, message, review, serving
+from tests.server.test_lane import SlowViews, wait_for
 from webhook.server.gate import Gate
 
 LANES = {"lane": (), "asgi": ("TE: trailers",)}
@@ -285,19 +286,17 @@ def test_a_fault_of_ours_lets_it_through(by: tuple[str, ...], path: str) -> None
 
 
 def test_too_many_at_once(by: tuple[str, ...]) -> None:
-    with serving(gate=Gate(1, 1)) as running:
-        half = message("/mutate", b"{" * 100)[:-50]
+    with serving(gate=Gate(1, 1), views=SlowViews(0.4)) as running:
         with running.wire() as one, running.wire() as two:
-            one.send(half)
-            two.send(half)
-            while running.gate.inside < 2:
-                pass
+            for wire in (one, two):
+                wire.send(message("/mutate", body_of(review())))
+            wait_for(lambda: running.gate.inside == 2)
             answer = running.post("/mutate", review(), *by)
             assert answer.code == 503
             assert int(answer.headers["retry-after"]) >= 1
             assert answer.error
-        while running.gate.inside:
-            pass
+            assert [wire.answer().code for wire in (one, two)] == [200, 200]
+        wait_for(lambda: running.gate.inside == 0)
         assert running.post("/mutate", review(), *by).code == 200
 
 

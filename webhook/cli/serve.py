@@ -12,6 +12,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--listen", metavar="ADDR:PORT", help="where to listen (default 0.0.0.0:8443)")
     parser.add_argument("--tls-cert", metavar="FILE", help="certificate chain, PEM; read again when it changes")
     parser.add_argument("--tls-key", metavar="FILE", help="private key, PEM")
+    parser.add_argument(
+        "--client-ca",
+        dest="tls_client_ca",
+        metavar="FILE",
+        help="authorities of client certificates, PEM: callers without one are told verdict and rule ids alone",
+    )
     parser.add_argument("--insecure-http", action="store_true", default=None, help="serve plain HTTP, for tests")
     parser.add_argument("--no-cluster", action="store_true", default=None, help="look nothing up in a cluster")
     parser.add_argument("--policy", metavar="FILE", help="the policy file")

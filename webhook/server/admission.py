@@ -19,7 +19,18 @@ from webhook.model.policy import Policy
 from webhook.model.release import Release
 from webhook.model.request import Request
 from webhook.model.verdict import Decision, Defaulted
-from webhook.server.envelope import NotAReview, Review, allow, broken, error_line, judged, parse_review, patched
+from webhook.server.caller import Caller
+from webhook.server.envelope import (
+    NotAReview,
+    Review,
+    allow,
+    broken,
+    error_line,
+    judged,
+    parse_review,
+    patched,
+    told_strangers,
+)
 
 if TYPE_CHECKING:
     from webhook.server.gate import Gate
@@ -105,7 +116,12 @@ class Admission:
         self._lookup_seconds = lookup_seconds
 
     def answer(
-        self, webhook: str, body: bytes, trace: str = "", since: float | None = None
+        self,
+        webhook: str,
+        body: bytes,
+        trace: str = "",
+        since: float | None = None,
+        caller: Caller = Caller.ANYBODY,
     ) -> Answer | Coroutine[None, None, Answer]:
         """``webhook`` is ``/mutate`` or ``/validate``, ``trace`` a W3C traceparent. Never raises.
 
@@ -121,14 +137,14 @@ class Admission:
             return self.refuse(webhook, 400, "the body could not be read")
         request = review.request
         if request is None:
-            return self._pass(webhook, review, started, trace)
+            return self._pass(webhook, review, started, trace, caller)
         try:
             view = self._views.at_once(request)
         except Exception as error:
-            return self._guarded(webhook, request, error, started)
-        if view is not None and (answer := self._decide(webhook, request, view, started, trace)) is not None:
+            return self._guarded(webhook, request, error, started, caller)
+        if view is not None and (answer := self._decide(webhook, request, view, started, trace, caller)) is not None:
             return answer
-        return self._after_reading(webhook, request, view, started, trace)
+        return self._after_reading(webhook, request, view, started, trace, caller)
 
     def refuse(self, webhook: str, code: int, message: str) -> Answer:
         """An answer without a review: counted, one line of JSON."""
@@ -136,7 +152,7 @@ class Admission:
         return code, error_line(message)
 
     async def _after_reading(
-        self, webhook: str, request: Request, view: ClusterView | None, started: float, trace: str
+        self, webhook: str, request: Request, view: ClusterView | None, started: float, trace: str, caller: Caller
     ) -> Answer:
         """Read and decide by turns, until nothing is lacking or the time is used up."""
         lookups = self._metrics.lookups
@@ -144,7 +160,7 @@ class Admission:
             async with asyncio.timeout(self._lookup_seconds), self._gate.turn:
                 for _ in range(_ROUNDS):
                     view = await self._views.read(request, view)
-                    if (answer := self._decide(webhook, request, view, started, trace)) is not None:
+                    if (answer := self._decide(webhook, request, view, started, trace, caller)) is not None:
                         lookups["answered"].inc()
                         return answer
             lookups["failed"].inc()
@@ -155,10 +171,19 @@ class Admission:
             lookups["failed"].inc()
             _log.warning("a look-up failed with %s: %s", type(error).__name__, error)
         view = self._views.without(request, view)
-        return self._decide(webhook, request, view, started, trace, True) or self.refuse(webhook, 503, "no answer")
+        return self._decide(webhook, request, view, started, trace, caller, True) or self.refuse(
+            webhook, 503, "no answer"
+        )
 
     def _decide(
-        self, webhook: str, request: Request, view: ClusterView, started: float, trace: str, last: bool = False
+        self,
+        webhook: str,
+        request: Request,
+        view: ClusterView,
+        started: float,
+        trace: str,
+        caller: Caller,
+        last: bool = False,
     ) -> Answer | None:
         """None where the view lacks something, unless this is the ``last`` word."""
         try:
@@ -168,7 +193,10 @@ class Admission:
                 defaulted = self._default(request, view, policy, self._release)
                 if not last and self._views.lacks(view, False):
                     return None
-                answer = patched(request.uid, defaulted, policy.hash)
+                if caller is Caller.STRANGER:
+                    answer = told_strangers(request.uid, True, defaulted.findings)
+                else:
+                    answer = patched(request.uid, defaulted, policy.hash)
                 if defaulted.patch:
                     metrics.patches[request.kind, request.operation].inc()
                 if defaulted.broken:
@@ -179,7 +207,10 @@ class Admission:
                 decision = self._judge(request, view, policy, self._release)
                 if not last and self._views.lacks(view, decision.verdict == "deny"):
                     return None
-                answer = judged(request.uid, decision, f"{request.kind}/{request.name}")
+                if caller is Caller.STRANGER:
+                    answer = told_strangers(request.uid, decision.verdict != "deny", decision.findings)
+                else:
+                    answer = judged(request.uid, decision, f"{request.kind}/{request.name}")
                 metrics.decisions[request.kind, request.operation, decision.verdict].inc()
                 if decision.findings:
                     metrics.found(decision.findings)
@@ -188,12 +219,12 @@ class Admission:
                 elapsed = perf_counter() - started
                 self._audit.write(decision_record(request, decision, _generated(request), elapsed, trace))
         except Exception as error:
-            return self._guarded(webhook, request, error, started)
+            return self._guarded(webhook, request, error, started, caller)
         metrics.requests[webhook, 200].inc()
         metrics.latency[webhook].observe(elapsed)
         return 200, answer
 
-    def _pass(self, webhook: str, review: Review, started: float, trace: str) -> Answer:
+    def _pass(self, webhook: str, review: Review, started: float, trace: str, caller: Caller) -> Answer:
         """Nothing to decide, or an object that cannot be read: through it goes."""
         metrics = self._metrics
         metrics.requests[webhook, 200].inc()
@@ -205,7 +236,10 @@ class Admission:
         findings = as_set(review.malformed, policy.rules)
         warns = any(finding.severity is Severity.WARN for finding in findings)
         decision = Decision("warn" if warns else "allow", findings, policy_hash=policy.hash)
-        answer = judged(review.uid, decision, f"{request.kind}/{request.name}")
+        if caller is Caller.STRANGER:
+            answer = told_strangers(review.uid, True, findings)
+        else:
+            answer = judged(review.uid, decision, f"{request.kind}/{request.name}")
         elapsed = perf_counter() - started
         metrics.latency[webhook].observe(elapsed)
         if webhook == MUTATE:
@@ -217,14 +251,17 @@ class Admission:
             self._audit.write(decision_record(request, decision, False, elapsed, trace))
         return 200, answer
 
-    def _guarded(self, webhook: str, request: Request, error: Exception, started: float) -> Answer:
+    def _guarded(self, webhook: str, request: Request, error: Exception, started: float, caller: Caller) -> Answer:
         """The last resort: whatever went wrong in us, the object goes through, with a warning."""
         metrics = self._metrics
         _log.error("%s failed on %s with %s", webhook, request.uid, type(error).__name__, exc_info=error)
         metrics.broke(("server",))
         finding = broken(request, error)
         told = Defaulted((), {}, (finding,))
-        answer = patched(request.uid, told, "")
+        if caller is Caller.STRANGER:
+            answer = told_strangers(request.uid, True, (finding,))
+        else:
+            answer = patched(request.uid, told, "")
         metrics.requests[webhook, 200].inc()
         elapsed = perf_counter() - started
         metrics.latency[webhook].observe(elapsed)

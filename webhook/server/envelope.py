@@ -140,16 +140,31 @@ def judged(uid: str, decision: Decision, own: str) -> bytes:
     if decision.findings:
         annotations["rules"] = _joined(finding.rule for finding in decision.findings)
         if decision.verdict == "deny":
-            message = denial_text(decision, own, MESSAGE_LIMIT)
-            response["status"] = {
-                "metadata": {},
-                "status": "Failure",
-                "message": message,
-                "reason": "Forbidden",
-                "code": 403,
-            }
+            response["status"] = _forbidden(denial_text(decision, own, MESSAGE_LIMIT))
         elif warnings := warning_lines(decision.findings):
             response["warnings"] = warnings
+    return _wrap(response)
+
+
+def _forbidden(message: str) -> dict[str, Any]:
+    return {"metadata": {}, "status": "Failure", "message": message, "reason": "Forbidden", "code": 403}
+
+
+def told_strangers(uid: str, allowed: bool, findings: Sequence[Judged]) -> bytes:
+    """The answer for a caller who does not show the certificate that is asked for: verdict and rule ids, no patch."""
+    response: dict[str, Any] = {"uid": uid, "allowed": allowed}
+    rules = _joined(finding.rule for finding in findings if finding.severity is not Severity.AUDIT)
+    if not allowed:
+        message = f"refused by {rules}; more is told to the API server's client certificate alone"
+        response["status"] = {
+            "metadata": {},
+            "status": "Failure",
+            "message": message,
+            "reason": "Forbidden",
+            "code": 403,
+        }
+    elif rules:
+        response["warnings"] = [f"[{rules}]"]
     return _wrap(response)
 
 

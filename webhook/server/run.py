@@ -7,15 +7,18 @@ import gc
 import logging
 import signal
 import ssl
+import sys
 from collections.abc import Callable, Coroutine, Sequence
 from time import monotonic
 from types import FrameType
 from typing import Any, Final
 
 import uvicorn
+from uvicorn.config import STARTUP_FAILURE
 
 from webhook.server.app import Front, Phase
-from webhook.server.lane import protocol_for
+from webhook.server.lane import AdmissionProtocol, protocol_for
+from webhook.server.listener import Ceilings, Listener, Seat, Told, bind, fitting
 
 KEEP_ALIVE_SECONDS: Final = 120
 """Longer than the API server's 90 s: with a shorter time it sends into a connection that we are just closing."""
@@ -49,8 +52,10 @@ class GuardServer(uvicorn.Server):
         pre_stop: float,
         prepare: Job | None = None,
         background: Sequence[Job] = (),
+        ceilings: Ceilings | None = None,
     ) -> None:
         super().__init__(config)
+        self._ceilings = ceilings or Ceilings()
         self.failed = False
         self._front = front
         self._pre_stop = pre_stop
@@ -60,7 +65,30 @@ class GuardServer(uvicorn.Server):
         self._jobs: set[asyncio.Task[None]] = set()
 
     async def startup(self, sockets: Any = None) -> None:
-        await super().startup(sockets)
+        """Listen by ourselves: uvicorn's server has no ceilings, and forgets who a connection comes from."""
+        config = self.config
+        try:
+            bound = bind(config.host, config.port)
+        except OSError as error:
+            _log.error("cannot listen on %s port %d: %s", config.host, config.port, error.strerror or error)
+            sys.exit(STARTUP_FAILURE)
+        listener = Listener(bound, fitting(self._ceilings), Told(self._front.metrics.refused_connection))
+        self._front.metrics.watch_connections(lambda: listener.count)
+
+        def make(seat: Seat) -> asyncio.Protocol:
+            protocol = config.http_protocol_class(  # type: ignore[call-arg]
+                config=config, server_state=self.server_state, app_state={}, _loop=asyncio.get_running_loop()
+            )
+            if isinstance(protocol, AdmissionProtocol):
+                protocol.sit(seat, listener)
+            return protocol
+
+        listener.open(make, config.ssl)
+        self.servers = [listener]  # type: ignore[list-item]
+        self.started = True
+        for listening in bound:
+            host, port = listening.getsockname()[:2]
+            _log.info("listening on %s port %d, %s", host, port, "TLS" if config.ssl else "plain HTTP")
         if not self.should_exit:
             self._start(self._get_ready())
             for job in self._background:
@@ -114,6 +142,7 @@ def build_server(
     drain_seconds: float,
     prepare: Job | None = None,
     background: Sequence[Job] = (),
+    ceilings: Ceilings | None = None,
 ) -> GuardServer:
     """A server that is ready to ``run``. ``context`` None means plain HTTP; ``port`` 0 takes a free one."""
     config = uvicorn.Config(
@@ -131,8 +160,7 @@ def build_server(
         log_config=None,
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=max(1, round(drain_seconds)),
-        backlog=1024,
     )
     config.load()
     config.ssl = context
-    return GuardServer(config, front, pre_stop, prepare, background)
+    return GuardServer(config, front, pre_stop, prepare, background, ceilings)
