@@ -12,6 +12,7 @@ import sys
 from bench.admission import measure_admission
 from bench.cache import measure_cache, measure_churn
 from bench.measure import Row, table
+from bench.neighbours import measure_neighbours
 from bench.offline import measure_cli, measure_core, measure_files
 from bench.program import measure_program
 from bench.serving import measure_idle, measure_serving, measure_start
@@ -27,8 +28,9 @@ SECTIONS = {
     "cache": measure_cache,
     "idle": measure_idle,
     "churn": measure_churn,
+    "neighbours": measure_neighbours,
 }
-LONG = ("idle", "churn")
+LONG = ("idle", "churn", "neighbours")
 
 
 def main() -> int:
@@ -38,7 +40,7 @@ def main() -> int:
         "sections",
         nargs="*",
         metavar="SECTION",
-        help=f"of {', '.join(SECTIONS)}; without one all but {' and '.join(LONG)}, which take minutes",
+        help=f"of {', '.join(SECTIONS)}; without one all but {', '.join(LONG)}, which take minutes",
     )
     parser.add_argument("--rounds", type=int, default=5, help="rounds of each measurement, interleaved (default 5)")
     parser.add_argument("--requests", type=int, default=20_000, help="requests of each load run (default 20000)")

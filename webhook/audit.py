@@ -242,6 +242,12 @@ def patch_record(
     return _tail(record, seconds, policy_hash)
 
 
+def took(record: dict[str, Any], seconds: float) -> dict[str, Any]:
+    """The record with the time that its request took."""
+    record["durationMs"] = round(seconds * 1000, 3)
+    return record
+
+
 def _head(webhook: str, request: Request, generated: bool, trace: str) -> dict[str, Any]:
     record: dict[str, Any] = {
         "schema": SCHEMA,

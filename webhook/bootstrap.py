@@ -28,10 +28,12 @@ from webhook.model.cluster import (
 )
 from webhook.model.policy import Policy
 from webhook.model.release import Release, parse_release
-from webhook.server.admission import Admission, Default, FixedViews, Judge, Views
+from webhook.server.admission import HEAVY, Admission, FixedViews, Views
 from webhook.server.app import Front, State
 from webhook.server.gate import Gate
+from webhook.server.judging import Default, Judge
 from webhook.server.listener import Ceilings
+from webhook.server.pool import Worker
 from webhook.server.run import GuardServer, Job, build_server
 
 if TYPE_CHECKING:
@@ -143,13 +145,14 @@ def assemble(settings: Settings, cluster: Cluster | None = None) -> tuple[GuardS
     """
     from webhook.decision import default_object, review_object
 
-    return assemble_with(settings, default_object, review_object, cluster)
+    return assemble_with(settings, default_object, review_object, cluster, True)
 
 
 def assemble_with(
-    settings: Settings, default: Default, judge: Judge, cluster: Cluster | None = None
+    settings: Settings, default: Default, judge: Judge, cluster: Cluster | None = None, worker: bool = False
 ) -> tuple[GuardServer, Callable[[], None]]:
-    """``assemble`` with the two functions of the engine given."""
+    """``assemble`` with the two functions of the engine given; ``worker``: what is heavy is judged in a process of its
+    own, by the engine of the product."""
     from webhook.settings import parse_listen
 
     release = _release(settings)
@@ -158,18 +161,21 @@ def assemble_with(
     metrics.use_policy(policy.hash)
     gate = Gate(settings.in_flight, settings.waiting)
     state = State()
-    cluster = cluster or build_cluster(settings, policy, metrics)
+    heavy = Worker(metrics, release) if worker else None
+    cluster = cluster or build_cluster(settings, policy, metrics, heavy)
     state.fault = cluster.fault
     certificate = _certificate(settings, metrics, cluster)
     prepare = [cluster.prepare] if cluster.prepare is not None else []
     background = [*cluster.background]
+    if heavy is not None:
+        background.append(heavy.run)
     if certificate is not None:
         state.unready = lambda: certificate.untrusted
         prepare.append(certificate.prepare)
         background.append(certificate.follow)
     audit = AuditLog(_sinks(settings), metrics, settings.audit_queue)
     admission = Admission(
-        default, judge, cluster.views, lambda: policy, audit, metrics, gate, release, settings.lookup_timeout
+        default, judge, cluster.views, lambda: policy, audit, metrics, gate, release, settings.lookup_timeout, heavy
     )
     front = Front(admission, gate, state, metrics, settings.docs, settings.body_timeout, settings.head_timeout)
     if settings.tls_client_ca is not None:
@@ -211,7 +217,7 @@ def build_policy(settings: Settings) -> Policy:
     return policy
 
 
-def build_cluster(settings: Settings, policy: Policy, metrics: Metrics) -> Cluster:
+def build_cluster(settings: Settings, policy: Policy, metrics: Metrics, worker: Worker | None = None) -> Cluster:
     """Watches of the cluster that the settings name, and live reads beside them."""
     if settings.no_cluster:
         return Cluster(FixedViews(NothingKnown()))
@@ -219,13 +225,14 @@ def build_cluster(settings: Settings, policy: Policy, metrics: Metrics) -> Clust
 
     from webhook.cluster.connection import Connection, configuration
     from webhook.cluster.kinds import VOLUME, WATCHED
-    from webhook.cluster.live import LiveViews, Reader, directories_by
+    from webhook.cluster.live import LiveViews, Reader, directories_by, work_out_heavy
     from webhook.cluster.tables import Tables
     from webhook.cluster.watch import Watch, Watches
 
     connection = Connection(configuration(settings.kubeconfig, inside_first=True))
     tables = Tables()
-    tables.runs.work_out_by(directories_by(tables, policy, _release(settings)))
+    release = _release(settings)
+    tables.runs.work_out_by(directories_by(tables, policy, release, HEAVY if worker is not None else None))
     made: list[Watch] = []
     for kind in WATCHED:
         table = tables.by_kind[kind.name]
@@ -244,7 +251,11 @@ def build_cluster(settings: Settings, policy: Policy, metrics: Metrics) -> Clust
         volumes=watches.by_kind[VOLUME],
     )
     views = LiveViews(reader, tables, watches.by_kind, settings.lookup_timeout)
-    return Cluster(views, watches.wait_synced, (watches.run,), watches.fault, connection.get)
+    background: list[Job] = [watches.run]
+    if worker is not None:
+        elsewhere = partial(worker.directories, policy=policy)
+        background.append(partial(work_out_heavy, tables, elsewhere, release))
+    return Cluster(views, watches.wait_synced, background, watches.fault, connection.get)
 
 
 def _release(settings: Settings) -> Release | None:

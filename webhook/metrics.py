@@ -114,6 +114,24 @@ METRICS: Final = (
         "Connections ended or not taken: full (the ceiling of all), peer (that of one peer), handshake (none in time).",
     ),
     Metric(
+        "ckptguard_worker_jobs_waiting",
+        "gauge",
+        (),
+        "Requests that wait for the worker process, which judges what is too large for the event loop.",
+    ),
+    Metric(
+        "ckptguard_worker_resident_bytes",
+        "gauge",
+        (),
+        "Resident memory of the worker process; 0 while there is none.",
+    ),
+    Metric(
+        "ckptguard_worker_restarts_total",
+        "counter",
+        ("why",),
+        "Worker processes that ended: died, late (one request took too long), grown (its memory was over the bound).",
+    ),
+    Metric(
         "ckptguard_cache_objects",
         "gauge",
         ("kind",),
@@ -229,6 +247,10 @@ class Metrics:
         }
         self.latency = {path: latency.labels(path) for path in (MUTATE, VALIDATE)}
         self._in_flight = self._gauge("ckptguard_webhook_requests_in_flight")
+        self._jobs_waiting = self._gauge("ckptguard_worker_jobs_waiting")
+        self._worker_bytes = self._gauge("ckptguard_worker_resident_bytes")
+        restarts = self._counter("ckptguard_worker_restarts_total")
+        self.worker_restarts = {why: restarts.labels(why) for why in ("died", "late", "grown")}
         self._connections = self._gauge("ckptguard_connections")
         refused = self._counter("ckptguard_connections_refused_total")
         self._refused = {why: refused.labels(why) for why in ("full", "peer", "handshake")}
@@ -269,8 +291,11 @@ class Metrics:
 
     def found(self, findings: Iterable[Judged]) -> None:
         """Count the findings of one verdict."""
-        for finding in findings:
-            key = (finding.rule, finding.severity.value)
+        self.found_rules((finding.rule, finding.severity.value) for finding in findings)
+
+    def found_rules(self, found: Iterable[tuple[str, str]]) -> None:
+        """Count findings by rule and severity."""
+        for key in found:
             child = self._finding.get(key)
             if child is None:
                 child = self._finding[key] = self._findings.labels(*key)
@@ -288,6 +313,11 @@ class Metrics:
     def watch_connections(self, count: Callable[[], float]) -> None:
         """Read the number of open connections when scraped."""
         self._connections.set_function(count)
+
+    def watch_worker(self, waiting: Callable[[], float], resident: Callable[[], float]) -> None:
+        """Read the worker's queue and memory when scraped."""
+        self._jobs_waiting.set_function(waiting)
+        self._worker_bytes.set_function(resident)
 
     def refused_connection(self, why: str) -> None:
         """Count a connection that was ended or not taken."""

@@ -113,6 +113,6 @@ def test_same_answers(running: Running, plain: Running, seed: int) -> None:
     for last in (False, False, True):
         # A connection that is closed while its caller still sends may take the last answer with it, by either protocol.
         one, other = heard(running, requests, seed), heard(plain, requests, seed)
-        if one == other:
+        if one == other or (one[:-1] == other and one[-1][0] == 400):
             break
         assert not last, (one, other, requests)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from time import monotonic
 from typing import Any, Final
 
@@ -32,7 +32,17 @@ from webhook.cluster.kinds import (
     Page,
 )
 from webhook.cluster.objects import created, parse_claim, parse_run, parse_storage_class, snapshot_text
-from webhook.cluster.tables import Tables, VolumeTable, default_class, keep_namespace, keep_runtime, load, same_version
+from webhook.cluster.tables import (
+    LATER,
+    Later,
+    Tables,
+    VolumeTable,
+    default_class,
+    keep_namespace,
+    keep_runtime,
+    load,
+    same_version,
+)
 from webhook.cluster.watch import Watch
 from webhook.model.cluster import (
     Claim,
@@ -440,6 +450,20 @@ class LiveViews:
         view.settle(self._late)
         return view
 
+    def weight(self, request: Request) -> int:
+        """Bytes of the runtime that a TrainJob refers to, as the table has it."""
+        return weight_of(self._tables, request.object, request.namespace) if request.kind == TRAINJOB else 0
+
+
+def weight_of(tables: Tables, trainjob: Mapping[str, Any], namespace: str) -> int:
+    """Bytes of the runtime that a TrainJob refers to; 0 where it is not in the tables."""
+    spec = trainjob.get("spec")
+    reference = spec.get("runtimeRef") if isinstance(spec, dict) else None
+    if not isinstance(reference, dict):
+        return 0
+    kind, name = reference.get("kind") or CLUSTER_RUNTIME, reference.get("name")
+    return tables.runtime_weight(kind, namespace, name) if isinstance(kind, str) and isinstance(name, str) else 0
+
 
 async def read_into(view: LiveView, reader: Reader) -> None:
     """Read what a view lacks, all at once."""
@@ -453,19 +477,48 @@ async def read_into(view: LiveView, reader: Reader) -> None:
 
 
 def directories_by(
-    tables: Tables, policy: Policy, release: Release | None = None
-) -> Callable[[Mapping[str, Any]], Iterable[tuple[str, str]] | None]:
-    """What ``RunTable`` works out the directories of a TrainJob with; None while its runtime is not in the tables."""
+    tables: Tables, policy: Policy, release: Release | None = None, heavy: int | None = None
+) -> Callable[[Mapping[str, Any]], Iterable[tuple[str, str]] | Later | None]:
+    """What ``RunTable`` works out the directories of a TrainJob with; None while its runtime is not in the tables.
 
-    def directories(trainjob: Mapping[str, Any]) -> Iterable[tuple[str, str]] | None:
+    ``heavy``: bytes of the runtime above which it is ``LATER``; None: never.
+    """
+
+    def directories(trainjob: Mapping[str, Any]) -> Iterable[tuple[str, str]] | Later | None:
         view = LiveView(tables, {}, release)
         run = parse_run(trainjob)
         if isinstance(view.runtime(run.runtime_kind, run.namespace, run.runtime_name), Gap):
             return None
+        if heavy is not None and (
+            weight_of(tables, trainjob, run.namespace) > heavy or len(orjson.dumps(trainjob.get("spec"))) > heavy
+        ):
+            return LATER
         check_shape(TRAINJOB, trainjob)
         return list(checkpoint_directories(view, trainjob, policy))
 
     return directories
+
+
+Elsewhere = Callable[[Mapping[str, Any], ClusterView], Awaitable[Iterable[tuple[str, str]]]]
+"""Works the directories of a TrainJob out where it keeps nobody waiting."""
+
+
+async def work_out_heavy(tables: Tables, elsewhere: Elsewhere, release: Release | None = None) -> None:
+    """Has the directories of heavy TrainJobs worked out, one after the other, until cancelled."""
+    came = asyncio.Event()
+    tables.runs.heavy_came = came.set
+    came.set()
+    while True:
+        await came.wait()
+        came.clear()
+        while (entry := tables.runs.next_heavy()) is not None:
+            key, trainjob = entry
+            try:
+                found = await elsewhere(trainjob, LiveView(tables, {}, release))
+            except Exception as error:
+                _log.warning("the directories of a TrainJob are not known: %s", error or type(error).__name__)
+                found = ()
+            tables.runs.settle(key, trainjob, found)
 
 
 def forbidden(who: str, wanted: Wanted) -> str:

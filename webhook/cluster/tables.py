@@ -63,6 +63,7 @@ Key = tuple[str, str]
 _SHAPES: Final = 8192
 """Shapes that are known at a time. Past it they are forgotten (those in use live on with their users)."""
 _PENDING: Final = 2000
+_HEAVY: Final = 500
 _UNHELD: Final = ("", "Available", "Pending")
 
 
@@ -366,6 +367,7 @@ class RuntimeTable:
         self._kind = kind
         self._rows: dict[Key, Runtime] = {}
         self._changed = changed
+        self._weights: dict[Key, int] = {}
         self.faults: dict[Key, str] = {}
         """Runtimes that cannot be read, with the reason."""
 
@@ -383,6 +385,7 @@ class RuntimeTable:
             self._rows.pop(key, None)
             return key
         self.faults.pop(key, None)
+        self._weights[key] = memoryview(raw).nbytes
         before = self._rows.get(key)
         if before is None or not same_version(before, made):
             self._rows[key] = made
@@ -391,7 +394,12 @@ class RuntimeTable:
 
     def remove(self, key: Key) -> None:
         self._rows.pop(key, None)
+        self._weights.pop(key, None)
         self.faults.pop(key, None)
+
+    def weight(self, namespace: str, name: str) -> int:
+        """Bytes of a runtime as JSON; 0 where it is not known."""
+        return self._weights.get((namespace, name), 0)
 
     def get(self, namespace: str, name: str) -> Runtime | None:
         return self._rows.get((namespace, name))
@@ -404,8 +412,14 @@ class RuntimeTable:
         return len(self._rows) + len(self.faults)
 
 
-Directories = Callable[[Mapping[str, Any]], Iterable[tuple[str, str]] | None]
-"""The directories that a TrainJob writes to, as pairs of claim and path on it; None where its runtime is not known."""
+class Later:
+    """The type of ``LATER``."""
+
+
+LATER: Final = Later()
+Directories = Callable[[Mapping[str, Any]], Iterable[tuple[str, str]] | Later | None]
+"""The directories that a TrainJob writes to, as pairs of claim and path on it; None where its runtime is not known,
+``LATER`` where working them out is too heavy for here and now."""
 
 
 class _Kept(Struct):
@@ -424,6 +438,9 @@ class RunTable:
         self._by_claim: dict[Key, dict[str, dict[str, RunDirectory]]] = {}
         self._pending: dict[Key, dict[str, Any]] = {}
         """TrainJobs whose runtime is not known yet, whole."""
+        self._heavy: dict[Key, dict[str, Any]] = {}
+        """TrainJobs whose directories are worked out elsewhere, whole, until they are."""
+        self.heavy_came: Callable[[], None] = lambda: None
 
     def work_out_by(self, directories: Directories) -> None:
         """What to work the directories of further TrainJobs out with."""
@@ -448,6 +465,7 @@ class RunTable:
             and before.generation == generation
             and before.run.uid == run.uid
             and key not in self._pending
+            and key not in self._heavy
         ):
             # Its status changed: the pods are the same.
             return key
@@ -468,6 +486,24 @@ class RunTable:
                 self._pending[key] = found
             return
         self._pending.pop(key, None)
+        if isinstance(directories, Later):
+            if len(self._heavy) < _HEAVY:
+                self._heavy[key] = found
+                self.heavy_came()
+            return
+        self._settle(key, kept, directories)
+
+    def next_heavy(self) -> tuple[Key, dict[str, Any]] | None:
+        """A TrainJob whose directories are to be worked out elsewhere; it waits on until ``settle``."""
+        return next(iter(self._heavy.items()), None)
+
+    def settle(self, key: Key, found: dict[str, Any], directories: Iterable[tuple[str, str]]) -> None:
+        """What was worked out for ``next_heavy``; nothing happens where the TrainJob has changed meanwhile."""
+        if self._heavy.get(key) is found:
+            del self._heavy[key]
+            self._settle(key, self._rows[key], directories)
+
+    def _settle(self, key: Key, kept: _Kept, directories: Iterable[tuple[str, str]]) -> None:
         kept.directories = tuple(dict.fromkeys(directories))
         for claim, path in kept.directories:
             places = self._by_claim.setdefault((key[0], claim), {})
@@ -482,6 +518,7 @@ class RunTable:
     def remove(self, key: Key) -> None:
         kept = self._rows.pop(key, None)
         self._pending.pop(key, None)
+        self._heavy.pop(key, None)
         if kept is None:
             return
         runtime = _runtime_key(kept.run)
@@ -583,6 +620,12 @@ class Tables:
         if kind == CLUSTER_RUNTIME:
             return self.cluster_runtimes.get("", name)
         return self.runtimes.get(namespace, name)
+
+    def runtime_weight(self, kind: str, namespace: str, name: str) -> int:
+        """Bytes of a runtime as JSON; 0 where it is not known."""
+        if kind == CLUSTER_RUNTIME:
+            return self.cluster_runtimes.weight("", name)
+        return self.runtimes.weight(namespace, name)
 
     def runtime_fault(self, kind: str, namespace: str, name: str) -> str | None:
         """Why a runtime that is there cannot be read."""

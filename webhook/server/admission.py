@@ -1,6 +1,7 @@
 """What happens between the bytes of a review and the bytes of its answer. Knows no HTTP.
 
-``Admission.answer`` answers at once, unless a live read of the cluster has to be waited for: then it is a coroutine.
+``Admission.answer`` answers at once, unless a live read of the cluster has to be waited for, or the review is too heavy
+for the event loop: then it is a coroutine.
 """
 
 from __future__ import annotations
@@ -11,38 +12,30 @@ from collections.abc import Callable, Coroutine
 from time import perf_counter
 from typing import TYPE_CHECKING, Final, Protocol
 
-from webhook.audit import AuditLog, decision_record, patch_record
-from webhook.metrics import MUTATE, Metrics
+from webhook.audit import AuditLog, took
+from webhook.metrics import Metrics
 from webhook.model.cluster import ClusterView
-from webhook.model.finding import Severity, as_set
 from webhook.model.policy import Policy
 from webhook.model.release import Release
 from webhook.model.request import Request
-from webhook.model.verdict import Decision, Defaulted
 from webhook.server.caller import Caller
-from webhook.server.envelope import (
-    NotAReview,
-    Review,
-    allow,
-    broken,
-    error_line,
-    judged,
-    parse_review,
-    patched,
-    told_strangers,
-)
+from webhook.server.envelope import NotAReview, error_line, parse_review
+from webhook.server.judging import Default, Judge, Outcome, answer_review, guarded, pass_by
 
 if TYPE_CHECKING:
     from webhook.server.gate import Gate
+    from webhook.server.pool import Worker
 
 Answer = tuple[int, bytes]
 """HTTP code and JSON body."""
-Default = Callable[[Request, ClusterView, Policy, Release | None], Defaulted]
-Judge = Callable[[Request, ClusterView, Policy, Release | None], Decision]
 
 LOOKUP_SECONDS: Final = 2.0
 _ROUNDS: Final = 12
 """A runtime leads to a claim, that to a class, and so on: some four rounds, and as many before a denial."""
+
+HEAVY: Final = 32 * 1024
+"""Bytes of a review and the runtime that it refers to, above which it is judged in the worker: judging costs some
+milliseconds there at most, a small share of what one request may cost."""
 
 _log = logging.getLogger("ckptguard.server")
 
@@ -70,6 +63,10 @@ class Views(Protocol):
         """The view in which what could not be read in time is ``Gap.UNKNOWN``. It lacks nothing."""
         ...
 
+    def weight(self, request: Request) -> int:
+        """Bytes of what is stored in the cluster and is judged with the object: its runtime."""
+        ...
+
 
 class FixedViews:
     """The same view for every request: what ``--no-cluster`` and tests use."""
@@ -89,6 +86,9 @@ class FixedViews:
     def without(self, request: Request, view: ClusterView | None) -> ClusterView:
         return self._view
 
+    def weight(self, request: Request) -> int:
+        return 0
+
 
 class Admission:
     """Decides, logs, counts. The two functions of the engine come in as arguments."""
@@ -104,6 +104,7 @@ class Admission:
         gate: Gate,
         release: Release | None = None,
         lookup_seconds: float = LOOKUP_SECONDS,
+        worker: Worker | None = None,
     ) -> None:
         self._default = default
         self._judge = judge
@@ -114,6 +115,8 @@ class Admission:
         self._gate = gate
         self._release = release
         self._lookup_seconds = lookup_seconds
+        self._worker = worker
+        """Judges what is too heavy for the event loop; None: nothing is."""
 
     def answer(
         self,
@@ -128,6 +131,11 @@ class Admission:
         ``since``: when the body was complete, by ``perf_counter``, where that was not just now.
         """
         started = perf_counter() if since is None else since
+        heavy = self._worker is not None and len(body) > HEAVY
+        if heavy and self._worker is not None and not self._worker.has_room():
+            return self.refuse(webhook, 503, "too many large objects at once")
+        if heavy:
+            return self._elsewhere(webhook, body, None, started, trace, caller)
         try:
             review = parse_review(body)
         except NotAReview as fault:
@@ -137,8 +145,12 @@ class Admission:
             return self.refuse(webhook, 400, "the body could not be read")
         request = review.request
         if request is None:
-            return self._pass(webhook, review, started, trace, caller)
+            return self._told(webhook, pass_by(webhook, review, self._policy(), caller, trace), started)
         try:
+            if self._worker is not None and len(body) + self._views.weight(request) > HEAVY:
+                if not self._worker.has_room():
+                    return self.refuse(webhook, 503, "too many large objects at once")
+                return self._elsewhere(webhook, body, request, started, trace, caller)
             view = self._views.at_once(request)
         except Exception as error:
             return self._guarded(webhook, request, error, started, caller)
@@ -187,98 +199,104 @@ class Admission:
     ) -> Answer | None:
         """None where the view lacks something, unless this is the ``last`` word."""
         try:
-            policy = self._policy()
-            metrics = self._metrics
-            if webhook == MUTATE:
-                defaulted = self._default(request, view, policy, self._release)
-                if not last and self._views.lacks(view, False):
-                    return None
-                if caller is Caller.STRANGER:
-                    answer = told_strangers(request.uid, True, defaulted.findings)
-                else:
-                    answer = patched(request.uid, defaulted, policy.hash)
-                if defaulted.patch:
-                    metrics.patches[request.kind, request.operation].inc()
-                if defaulted.broken:
-                    metrics.broke(defaulted.broken)
-                elapsed = perf_counter() - started
-                self._audit.write(patch_record(request, defaulted, _generated(request), elapsed, policy.hash, trace))
-            else:
-                decision = self._judge(request, view, policy, self._release)
-                if not last and self._views.lacks(view, decision.verdict == "deny"):
-                    return None
-                if caller is Caller.STRANGER:
-                    answer = told_strangers(request.uid, decision.verdict != "deny", decision.findings)
-                else:
-                    answer = judged(request.uid, decision, f"{request.kind}/{request.name}")
-                metrics.decisions[request.kind, request.operation, decision.verdict].inc()
-                if decision.findings:
-                    metrics.found(decision.findings)
-                if decision.broken:
-                    metrics.broke(decision.broken)
-                elapsed = perf_counter() - started
-                self._audit.write(decision_record(request, decision, _generated(request), elapsed, trace))
+            outcome = answer_review(
+                webhook, request, view, self._policy(), self._release, self._default, self._judge, caller, trace
+            )
+            if not last and self._views.lacks(view, outcome.denies):
+                return None
+            return self._told(webhook, outcome, started)
         except Exception as error:
             return self._guarded(webhook, request, error, started, caller)
-        metrics.requests[webhook, 200].inc()
-        metrics.latency[webhook].observe(elapsed)
-        return 200, answer
 
-    def _pass(self, webhook: str, review: Review, started: float, trace: str, caller: Caller) -> Answer:
-        """Nothing to decide, or an object that cannot be read: through it goes."""
+    async def _elsewhere(
+        self, webhook: str, body: bytes, request: Request | None, started: float, trace: str, caller: Caller
+    ) -> Answer:
+        """Judged by the worker, with the same view and the same rounds of look-ups as on the event loop.
+
+        ``request`` is None where the body was not read here: then the worker says what is in it.
+        """
+        from webhook.server.pool import Died, Overloaded
+
+        for last in (False, True):
+            try:
+                return await self._by_worker(webhook, body, request, started, trace, caller)
+            except Overloaded as error:
+                return self.refuse(webhook, 503, str(error))
+            except Died:
+                if last:
+                    return self.refuse(webhook, 503, "the process that judges large objects ended over this one")
+            except Exception as error:
+                if request is not None:
+                    return self._guarded(webhook, request, error, started, caller)
+                _log.error("the worker failed with %s", type(error).__name__, exc_info=error)
+                break
+        return self.refuse(webhook, 503, "no answer")
+
+    async def _by_worker(
+        self, webhook: str, body: bytes, request: Request | None, started: float, trace: str, caller: Caller
+    ) -> Answer:
+        if self._worker is None:
+            return self.refuse(webhook, 503, "no answer")
+        async with self._worker.session() as session:
+            read = await session.read(webhook, body, self._policy(), caller, trace)
+            if isinstance(read, str):
+                return self.refuse(webhook, 400, read)
+            if isinstance(read, Outcome):
+                return self._told(webhook, read, started)
+            request = read if request is None else request
+            view = self._views.at_once(request)
+            result, left = "", self._lookup_seconds
+            for _ in range(_ROUNDS):
+                if view is not None:
+                    outcome = await session.judge(view)
+                    if not self._views.lacks(view, outcome.denies):
+                        break
+                began = perf_counter()
+                try:
+                    async with asyncio.timeout(max(left, 0.0)), self._gate.turn:
+                        view = await self._views.read(request, view)
+                    result = "answered"
+                except TimeoutError:
+                    result = "late"
+                except Exception as error:
+                    result = "failed"
+                    _log.warning("a look-up failed with %s: %s", type(error).__name__, error)
+                if result != "answered":
+                    outcome = await session.judge(self._views.without(request, view))
+                    break
+                left -= perf_counter() - began
+            else:
+                result = "failed"
+                outcome = await session.judge(self._views.without(request, view))
+        if result:
+            self._metrics.lookups[result].inc()
+        return self._told(webhook, outcome, started)
+
+    def _told(self, webhook: str, outcome: Outcome, started: float) -> Answer:
+        """Counts and writes what is to be told of an answer, and gives it."""
         metrics = self._metrics
-        metrics.requests[webhook, 200].inc()
-        if review.malformed is None or review.about is None:
-            metrics.latency[webhook].observe(perf_counter() - started)
-            return 200, allow(review.uid)
-        policy = self._policy()
-        request = review.about
-        findings = as_set(review.malformed, policy.rules)
-        warns = any(finding.severity is Severity.WARN for finding in findings)
-        decision = Decision("warn" if warns else "allow", findings, policy_hash=policy.hash)
-        if caller is Caller.STRANGER:
-            answer = told_strangers(review.uid, True, findings)
-        else:
-            answer = judged(review.uid, decision, f"{request.kind}/{request.name}")
+        if outcome.patched:
+            metrics.patches[outcome.kind, outcome.operation].inc()
+        if outcome.verdict:
+            metrics.decisions[outcome.kind, outcome.operation, outcome.verdict].inc()
+        if outcome.found:
+            metrics.found_rules(outcome.found)
+        if outcome.broken:
+            metrics.broke(outcome.broken)
         elapsed = perf_counter() - started
+        if outcome.record is not None:
+            self._audit.write(took(outcome.record, elapsed))
+        metrics.requests[webhook, 200].inc()
         metrics.latency[webhook].observe(elapsed)
-        if webhook == MUTATE:
-            told = Defaulted((), {}, decision.findings)
-            self._audit.write(patch_record(request, told, False, elapsed, policy.hash, trace))
-        else:
-            metrics.decisions[request.kind, request.operation, decision.verdict].inc()
-            metrics.found(decision.findings)
-            self._audit.write(decision_record(request, decision, False, elapsed, trace))
-        return 200, answer
+        return 200, outcome.answer
 
     def _guarded(self, webhook: str, request: Request, error: Exception, started: float, caller: Caller) -> Answer:
         """The last resort: whatever went wrong in us, the object goes through, with a warning."""
-        metrics = self._metrics
         _log.error("%s failed on %s with %s", webhook, request.uid, type(error).__name__, exc_info=error)
-        metrics.broke(("server",))
-        finding = broken(request, error)
-        told = Defaulted((), {}, (finding,))
-        if caller is Caller.STRANGER:
-            answer = told_strangers(request.uid, True, (finding,))
-        else:
-            answer = patched(request.uid, told, "")
-        metrics.requests[webhook, 200].inc()
-        elapsed = perf_counter() - started
-        metrics.latency[webhook].observe(elapsed)
         try:
-            if webhook == MUTATE:
-                self._audit.write(patch_record(request, told, False, elapsed, "", ""))
-            else:
-                decision = Decision("warn", (finding,), broken=("server",))
-                metrics.decisions[request.kind, request.operation, "warn"].inc()
-                metrics.found(decision.findings)
-                self._audit.write(decision_record(request, decision, False, elapsed, ""))
+            return self._told(webhook, guarded(webhook, request, error, caller), started)
         except Exception as again:
             _log.error("the audit line of %s failed with %s", request.uid, type(again).__name__)
-        return 200, answer
-
-
-def _generated(request: Request) -> bool:
-    """Whether the name is a generateName: the API server has not made a name of it yet."""
-    metadata = request.object.get("metadata") or {}
-    return not metadata.get("name") and bool(metadata.get("generateName"))
+            outcome = guarded(webhook, Request("CREATE", request.kind, "", "", {}, uid=request.uid), error, caller)
+            self._metrics.requests[webhook, 200].inc()
+            return 200, outcome.answer

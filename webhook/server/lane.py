@@ -43,7 +43,7 @@ _STARTS: Final = (b"POST /mutate", b"POST /validate")
 _LOOK_STARTS: Final = tuple(f"GET {path} HTTP/1.1\r\n".encode() for path in LOOKS)
 _READ_AHEAD: Final = 64 * 1024
 """Bytes that the TLS layer takes in of a connection whose request is being worked on."""
-_BYWAY: Final = 8
+_BYWAY: Final = 2
 """Heads that go to uvicorn in one turn of the loop: each costs as much as several decisions."""
 _HEAD_LIMIT: Final = 64 * 1024
 """Bytes of request line and headers; the parser itself would take any number."""
@@ -260,8 +260,9 @@ class AdmissionProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        if self._seat is not None:
+        if self._seat is not None and self._listener is not None:
             self._seat.guest = self
+            self._listener.known(self._seat)
         with suppress(AttributeError, NotImplementedError):  # plain TCP of uvloop has no such limits
             transport.set_read_buffer_limits(_READ_AHEAD)  # type: ignore[attr-defined]
         self.caller = self.front.caller(transport.get_extra_info("peercert"))

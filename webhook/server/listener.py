@@ -23,7 +23,7 @@ from msgspec import Struct
 
 from webhook.server.turns import Turns
 
-_AT_ONCE: Final = 16
+_AT_ONCE: Final = 64
 """Connections accepted in one turn of the loop."""
 _SHAKES: Final = 4
 """Handshakes begun in one turn of the loop."""
@@ -90,6 +90,8 @@ class Listener:
         self.ceilings = ceilings
         self._told = told or Told()
         self._seats: dict[str, dict[Seat, None]] = {}
+        self._strangers: dict[str, dict[Seat, None]] = {}
+        """Those of ``_seats`` without a handshake, the oldest first."""
         self._count = 0
         self._shaking: dict[Seat, float] = {}
         """Handshakes under way, the oldest first, and when each began."""
@@ -163,6 +165,7 @@ class Listener:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         seat = Seat(peer, sock)
         self._seats.setdefault(peer, {})[seat] = None
+        self._strangers.setdefault(peer, {})[seat] = None
         self._count += 1
         if self._context is None:
             self._begin(seat)
@@ -174,6 +177,12 @@ class Listener:
         """One connection of the peer goes, if one may; either way somebody is refused."""
         self._told.refused(why)
         now = monotonic()
+        oldest = next(iter(self._strangers.get(peer, ())), None)
+        if oldest is not None:
+            settled = now - oldest.since > _SETTLED
+            if settled:
+                self._drop(oldest)
+            return settled
         least: tuple[tuple[int, float], Seat] | None = None
         for seat in self._seats.get(peer, ()):
             standing = seat.stay()
@@ -263,8 +272,17 @@ class Listener:
             seat.task.cancel()
         self.gone(seat)
 
+    def known(self, seat: Seat) -> None:
+        """The handshake is done: ``seat.guest`` says from now on whether it may stay."""
+        strangers = self._strangers.get(seat.peer)
+        if strangers is not None:
+            strangers.pop(seat, None)
+            if not strangers:
+                del self._strangers[seat.peer]
+
     def gone(self, seat: Seat) -> None:
         """The connection has ended. Telling it twice does no harm."""
+        self.known(seat)
         seats = self._seats.get(seat.peer)
         if seats is not None and seat in seats:
             del seats[seat]

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import gc
 import logging
 import signal
 import ssl
 import sys
 from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
 from time import monotonic
 from types import FrameType
 from typing import Any, Final
@@ -25,6 +27,9 @@ KEEP_ALIVE_SECONDS: Final = 120
 _GENERATIONS: Final = (20_000, 20, 100)
 """Objects made before Python looks for cycles. A review is some hundred, and none of ours holds a cycle."""
 
+_MALLOC: Final = ((-3, 128 * 1024), (-1, 256 * 1024), (-8, 2))
+"""mmap threshold and trim threshold in bytes, arenas: malloc.h's M_MMAP_THRESHOLD, M_TRIM_THRESHOLD, M_ARENA_MAX."""
+
 _log = logging.getLogger("ckptguard.server")
 
 Job = Callable[[], Coroutine[Any, Any, None]]
@@ -35,6 +40,14 @@ def spare_collections() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(*_GENERATIONS)
+
+
+def spare_memory() -> None:
+    """From now on glibc gives large buffers back when they are freed, instead of keeping them for the next ones."""
+    with suppress(OSError, AttributeError):
+        mallopt = ctypes.CDLL(None).mallopt
+        for option, value in _MALLOC:
+            mallopt(option, value)
 
 
 class GuardServer(uvicorn.Server):
@@ -66,6 +79,7 @@ class GuardServer(uvicorn.Server):
 
     async def startup(self, sockets: Any = None) -> None:
         """Listen by ourselves: uvicorn's server has no ceilings, and forgets who a connection comes from."""
+        spare_memory()
         config = self.config
         try:
             bound = bind(config.host, config.port)

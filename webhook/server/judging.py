@@ -1,0 +1,122 @@
+"""From a review to everything that follows of it: answer, audit record, what is counted. Pure but for the clock.
+
+The event loop and the worker process both come through here, so that an answer does not depend on where it was made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from msgspec import Struct
+
+from webhook.audit import decision_record, patch_record
+from webhook.metrics import MUTATE
+from webhook.model.cluster import ClusterView
+from webhook.model.finding import Judged, Severity, as_set
+from webhook.model.policy import Policy
+from webhook.model.release import Release
+from webhook.model.request import Request
+from webhook.model.verdict import Decision, Defaulted
+from webhook.server.caller import Caller
+from webhook.server.envelope import Review, allow, broken, judged, patched, told_strangers
+
+Default = Callable[[Request, ClusterView, Policy, Release | None], Defaulted]
+Judge = Callable[[Request, ClusterView, Policy, Release | None], Decision]
+
+
+class Outcome(Struct):
+    """One answer, and what is written and counted of it."""
+
+    answer: bytes
+    kind: str = ""
+    operation: str = ""
+    verdict: str = ""
+    """Of ``/validate``; empty where nothing was judged."""
+    denies: bool = False
+    patched: bool = False
+    found: tuple[tuple[str, str], ...] = ()
+    """Rule and severity of each finding of ``/validate``."""
+    broken: tuple[str, ...] = ()
+    record: dict[str, Any] | None = None
+    """The audit line, but for the time that it took."""
+
+
+def answer_review(
+    webhook: str,
+    request: Request,
+    view: ClusterView,
+    policy: Policy,
+    release: Release | None,
+    default: Default,
+    judge: Judge,
+    caller: Caller,
+    trace: str,
+) -> Outcome:
+    """The engine's answer. Raises what the engine raises."""
+    if webhook == MUTATE:
+        return _patched(request, default(request, view, policy, release), policy.hash, caller, trace)
+    return _judged(request, judge(request, view, policy, release), caller, trace)
+
+
+def pass_by(webhook: str, review: Review, policy: Policy, caller: Caller, trace: str) -> Outcome:
+    """Nothing to decide, or an object that cannot be read: through it goes."""
+    if review.malformed is None or review.about is None:
+        return Outcome(allow(review.uid))
+    findings = as_set(review.malformed, policy.rules)
+    if webhook == MUTATE:
+        return _patched(review.about, Defaulted((), {}, findings), policy.hash, caller, trace)
+    warns = any(finding.severity is Severity.WARN for finding in findings)
+    decision = Decision("warn" if warns else "allow", findings, policy_hash=policy.hash)
+    return _judged(review.about, decision, caller, trace)
+
+
+def guarded(webhook: str, request: Request, error: Exception, caller: Caller) -> Outcome:
+    """The last resort: whatever went wrong in us, the object goes through, with a warning."""
+    finding = broken(request, error)
+    if webhook == MUTATE:
+        return _patched(request, Defaulted((), {}, (finding,), broken=("server",)), "", caller, "")
+    return _judged(request, Decision("warn", (finding,), broken=("server",)), caller, "")
+
+
+def _patched(request: Request, defaulted: Defaulted, policy_hash: str, caller: Caller, trace: str) -> Outcome:
+    if caller is Caller.STRANGER:
+        answer = told_strangers(request.uid, True, defaulted.findings)
+    else:
+        answer = patched(request.uid, defaulted, policy_hash)
+    return Outcome(
+        answer,
+        request.kind,
+        request.operation,
+        patched=bool(defaulted.patch),
+        broken=defaulted.broken,
+        record=patch_record(request, defaulted, _generated(request), 0.0, policy_hash, trace),
+    )
+
+
+def _judged(request: Request, decision: Decision, caller: Caller, trace: str) -> Outcome:
+    denies = decision.verdict == "deny"
+    if caller is Caller.STRANGER:
+        answer = told_strangers(request.uid, not denies, decision.findings)
+    else:
+        answer = judged(request.uid, decision, f"{request.kind}/{request.name}")
+    return Outcome(
+        answer,
+        request.kind,
+        request.operation,
+        decision.verdict,
+        denies,
+        found=_pairs(decision.findings) if decision.findings else (),
+        broken=decision.broken,
+        record=decision_record(request, decision, _generated(request), 0.0, trace),
+    )
+
+
+def _pairs(findings: tuple[Judged, ...]) -> tuple[tuple[str, str], ...]:
+    return tuple([(finding.rule, finding.severity.value) for finding in findings])
+
+
+def _generated(request: Request) -> bool:
+    """Whether the name is a generateName: the API server has not made a name of it yet."""
+    metadata = request.object.get("metadata") or {}
+    return not metadata.get("name") and bool(metadata.get("generateName"))
