@@ -33,6 +33,7 @@ from webhook.server.app import Front, State
 from webhook.server.gate import Gate
 from webhook.server.judging import Default, Judge
 from webhook.server.listener import Ceilings
+from webhook.server.logs import log_to_stderr
 from webhook.server.pool import Worker
 from webhook.server.run import GuardServer, Job, build_server
 
@@ -109,9 +110,7 @@ def serve(arguments: object) -> int:
     """
     try:
         settings = read_settings(vars(arguments))
-        logging.basicConfig(
-            stream=sys.stderr, level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s %(message)s"
-        )
+        log_to_stderr(settings.log_level)
         server, close = assemble(settings)
     except SettingsError as error:
         sys.stderr.write("".join(f"error: {line}\n" for line in str(error).splitlines()))

@@ -140,6 +140,7 @@ def _judge(rule: Rule, finding: Finding, severity: Severity, subject: Subject) -
         finding.container,
         finding.subject,
         finding.private,
+        finding.counted,
     )
 
 

@@ -50,13 +50,14 @@ def apply(draft: Draft, context: Context) -> bool:
     )
     # The CRD's refusal hides everything but warning lines, and those are short: each run has a line of its own.
     if not isinstance(runs, Gap):
-        context.findings.extend(_holder(at, run) for run in runs[:NAMED])
+        context.findings.extend(_holder(at, request.kind, run, len(runs)) for run in runs[:NAMED])
         if len(runs) > NAMED:
             context.findings.append(_others(at, request.kind, len(runs) - NAMED))
     return False
 
 
-def _holder(at: Origin, run: Run) -> Judged:
+def _holder(at: Origin, kind: str, run: Run, number: int) -> Judged:
+    scope = f"-n {run.namespace}" if kind == "TrainingRuntime" else "-A"
     return Judged(
         RULE,
         Severity.WARN,
@@ -65,6 +66,12 @@ def _holder(at: Origin, run: Run) -> Judged:
         "a runtime stays, marked as deleted, until no TrainJob refers to it",
         f"kubectl delete trainjob {run.name} -n {run.namespace}   # once it has finished",
         subject=f"TrainJob/{run.namespace}/{run.name}",
+        private=f"{run.namespace}/{run.name}",
+        # The same for each of them, and lines that are the same are told once.
+        counted=(
+            f"{number} TrainJob{' holds' if number == 1 else 's hold'} the runtime: deletion waits",
+            f"kubectl get trainjobs {scope}  # which they are, with your own rights",
+        ),
     )
 
 

@@ -77,6 +77,7 @@ class Finding(Struct, frozen=True):
     ``job``, ``container`` and ``subject`` are the finding's identity on UPDATE: the same rule, job, container and
     object in the old object means that nothing got worse.
     ``why`` replaces the rule's ``why`` where this case loses something else.
+    ``counted`` is problem and fix for a caller who may be anybody: other objects as a number, and how to list them.
     ``private`` holds what the audit log may have and the user's message may not (PV paths, servers, nodes, zones).
     """
 
@@ -90,6 +91,7 @@ class Finding(Struct, frozen=True):
     subject: str = ""
     why: str | None = None
     private: str = ""
+    counted: tuple[str, Fix] | None = None
     required: bool = False
     """The namespace demands what is missing here: a denial whatever severity policy gives the rule (``off`` apart)."""
 
@@ -107,6 +109,7 @@ class Judged(Struct, frozen=True):
     container: str = ""
     subject: str = ""
     private: str = ""
+    counted: tuple[str, Fix] | None = None
 
     @property
     def fix(self) -> str:

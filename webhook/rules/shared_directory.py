@@ -48,12 +48,18 @@ def check(subject: Subject) -> Iterator[Finding]:
             more = f" and {count - len(named)} more" if count > len(named) else ""
             plural = "s" if count == 1 else ""
             names = " and ".join(f'"{name}"' for name in named)
+            runs = "other TrainJob writes" if count == 1 else "other TrainJobs write"
             yield Finding(
                 at=checkpoint.directory_origin(),
                 problem=(
                     f'TrainJob {names}{more} write{plural} to directory "{checkpoint.directory}" of claim "{claim}" too'
                 ),
                 fix=partial(_fix, subject, checkpoint),
+                private=f"TrainJob {names}{more}",
+                counted=(
+                    f'{count} {runs} to directory "{checkpoint.directory}" of claim "{claim}" too',
+                    partial(_listing, subject, checkpoint),
+                ),
                 at_most=checkpoint.at_most,
                 job=checkpoint.job.name,
                 container=checkpoint.container_name,
@@ -75,6 +81,11 @@ def _others(subject: Subject, claim: str, path: str) -> tuple[list[str], int]:
 
 def _name(directory: RunDirectory) -> str:
     return directory.run.name
+
+
+def _listing(subject: Subject, checkpoint: Checkpoint) -> str:
+    listing = f"# which they are, with your own rights: kubectl get trainjobs -n {subject.namespace}"
+    return f"{_fix(subject, checkpoint)}\n{listing}"
 
 
 def _fix(subject: Subject, checkpoint: Checkpoint) -> str:

@@ -173,6 +173,11 @@ def _runtime(subject: Subject) -> Iterator[Finding]:
         where,
         f"the change of {told} reaches {_listed(runs)}",
         fix,
+        private=_listed(runs),
+        counted=(
+            f"the change of {told} reaches {_counted(runs)}",
+            f"{fix}\n# {LISTING[request.kind == 'TrainingRuntime'].format(request.namespace)}",
+        ),
         at_most=Severity.WARN,
         subject="runtime",
         why=_WHY_RUNTIME,
@@ -191,6 +196,16 @@ def _listed(runs: Sequence[Run]) -> str:
     return " and ".join(parts)
 
 
+def _counted(runs: Sequence[Run]) -> str:
+    asleep = sum(run.suspended for run in runs)
+    parts = ((asleep, "suspended, will never resume"), (len(runs) - asleep, "running, can no longer be suspended"))
+    return " and ".join(f"{number} TrainJob{'' if number == 1 else 's'} ({fate})" for number, fate in parts if number)
+
+
+LISTING: Final = (
+    "kubectl get trainjobs -A  # which they are, with your own rights",
+    "kubectl get trainjobs -n {}  # which they are, with your own rights",
+)
 _WHY_RUNTIME: Final = (
     "Trainer 2.0 to 2.2 writes the change to JobSets that exist, and JobSet refuses it: suspended runs never resume, "
     "running ones cannot be suspended or preempted"

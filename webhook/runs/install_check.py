@@ -146,6 +146,14 @@ def _mode(api: Api, namespace: str) -> str | None:
     return str(label) if label else None
 
 
+_NO_CERTIFICATE: Final = "client certificate alone"
+"""In what the guard tells callers without the certificate that it asks for (``webhook.server.envelope``)."""
+NO_CERTIFICATE: Final = (
+    "the guard asks for a client certificate (--client-ca) and the API server shows none of that authority: give it "
+    "one by AdmissionConfiguration, or leave the flag out"
+)
+
+
 def _judge_good(what: str, answer: Answer, mode: str | None, filled: bool) -> Probe:
     if answer.ok:
         annotations = (answer.body.get("metadata") or {}).get("annotations") or {}
@@ -189,6 +197,8 @@ def _first_rule(lines: list[str]) -> str:
 
 def _refused(what: str, answer: Answer) -> Probe:
     message = answer.message
+    if "denied the request" in message and _NO_CERTIFICATE in message:
+        return Probe(what, "not yet", f"refused, and why is not told: {NO_CERTIFICATE}")
     if "failed calling webhook" in message:
         return Probe(what, "not yet", explain_call(message).problem, call=message)
     if answer.code == 404 and message.startswith("namespaces "):

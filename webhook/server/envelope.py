@@ -12,9 +12,10 @@ from typing import Any, Final
 
 import orjson
 from msgspec import Struct
+from msgspec.structs import replace
 
 from webhook.message import denial_text, warning_lines
-from webhook.model.finding import Judged, Origin, Severity, broken_rule
+from webhook.model.finding import Fix, Judged, Made, Origin, Severity, broken_rule
 from webhook.model.names import GROUP, KINDS
 from webhook.model.printable import printable
 from webhook.model.request import Request
@@ -144,6 +145,23 @@ def judged(uid: str, decision: Decision, own: str) -> bytes:
         elif warnings := warning_lines(decision.findings):
             response["warnings"] = warnings
     return _wrap(response)
+
+
+def for_anybody(findings: tuple[Judged, ...]) -> tuple[Judged, ...]:
+    """The findings without the names of other objects: a number, and the command that lists them."""
+    if all(finding.counted is None for finding in findings):
+        return findings
+    told = [
+        finding
+        if finding.counted is None
+        else replace(finding, problem=finding.counted[0], text=_text_of(finding.counted[1]), subject="", counted=None)
+        for finding in findings
+    ]
+    return tuple({(finding.rule, finding.at, finding.problem): finding for finding in told}.values())
+
+
+def _text_of(fix: Fix) -> str | Made:
+    return fix if isinstance(fix, str) else Made(fix)
 
 
 def _forbidden(message: str) -> dict[str, Any]:

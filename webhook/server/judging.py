@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from webhook.audit import decision_record, patch_record
 from webhook.metrics import MUTATE
@@ -19,7 +20,7 @@ from webhook.model.release import Release
 from webhook.model.request import Request
 from webhook.model.verdict import Decision, Defaulted
 from webhook.server.caller import Caller
-from webhook.server.envelope import Review, allow, broken, judged, patched, told_strangers
+from webhook.server.envelope import Review, allow, broken, for_anybody, judged, patched, told_strangers
 
 Default = Callable[[Request, ClusterView, Policy, Release | None], Defaulted]
 Judge = Callable[[Request, ClusterView, Policy, Release | None], Decision]
@@ -80,9 +81,12 @@ def guarded(webhook: str, request: Request, error: Exception, caller: Caller) ->
 
 
 def _patched(request: Request, defaulted: Defaulted, policy_hash: str, caller: Caller, trace: str) -> Outcome:
+    record = patch_record(request, defaulted, _generated(request), 0.0, policy_hash, trace)
     if caller is Caller.STRANGER:
         answer = told_strangers(request.uid, True, defaulted.findings)
     else:
+        if caller is Caller.ANYBODY and defaulted.findings:
+            defaulted = replace(defaulted, findings=for_anybody(defaulted.findings))
         answer = patched(request.uid, defaulted, policy_hash)
     return Outcome(
         answer,
@@ -90,7 +94,7 @@ def _patched(request: Request, defaulted: Defaulted, policy_hash: str, caller: C
         request.operation,
         patched=bool(defaulted.patch),
         broken=defaulted.broken,
-        record=patch_record(request, defaulted, _generated(request), 0.0, policy_hash, trace),
+        record=record,
     )
 
 
@@ -99,7 +103,10 @@ def _judged(request: Request, decision: Decision, caller: Caller, trace: str) ->
     if caller is Caller.STRANGER:
         answer = told_strangers(request.uid, not denies, decision.findings)
     else:
-        answer = judged(request.uid, decision, f"{request.kind}/{request.name}")
+        told = decision
+        if caller is Caller.ANYBODY and decision.findings:
+            told = replace(decision, findings=for_anybody(decision.findings))
+        answer = judged(request.uid, told, f"{request.kind}/{request.name}")
     return Outcome(
         answer,
         request.kind,

@@ -1,0 +1,84 @@
+"""How much an answer says, by who asks: other objects are counted for anybody, named for whom we know."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.server.fuzz import RUNTIME
+from webhook.bootstrap import NothingKnown
+from webhook.decision import default_object, review_object
+from webhook.model.cluster import Claim, Gap, Run, RunDirectory, Runtime
+from webhook.model.policy import Policy
+from webhook.model.release import Release
+from webhook.model.request import Request
+from webhook.server.caller import Caller
+from webhook.server.judging import answer_review
+
+RUNS = [Run("secret-team", f"their-run-{number}", suspended=number % 2 == 0) for number in range(3)]
+
+
+class Cluster(NothingKnown):
+    """A claim that is shared, and other runs."""
+
+    def claim(self, namespace: str, name: str) -> Claim | Gap:
+        return Claim(namespace, name, ("ReadWriteMany",), "nfs", "", "Filesystem", "Bound")
+
+    def runtime(self, kind: str, namespace: str, name: str) -> Runtime | Gap:
+        return Runtime(kind, "", name, RUNTIME)
+
+    def runs_of_runtime(self, kind: str, namespace: str, name: str) -> list[Run]:
+        return RUNS
+
+    def directories(self, namespace: str, claim: str, path: str | None = None) -> list[RunDirectory]:
+        return [RunDirectory(run, claim, path or "run") for run in RUNS]
+
+
+def changed() -> dict[str, object]:
+    made = json.loads(json.dumps(RUNTIME))
+    made["spec"]["template"]["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]["containers"][0][
+        "image"
+    ] = "another"
+    return dict(made)
+
+
+TRAINJOB = {
+    "apiVersion": "trainer.kubeflow.org/v1alpha1",
+    "kind": "TrainJob",
+    "metadata": {"name": "run", "namespace": "team"},
+    "spec": {
+        "runtimeRef": {"name": "torch"},
+        "trainer": {"env": [{"name": "CKPT_DIR", "value": "/state/run"}]},
+    },
+}
+REQUESTS = {
+    "shared-directory": Request("CREATE", "TrainJob", "team", "run", TRAINJOB, uid="1"),
+    "wedging-update": Request("UPDATE", "ClusterTrainingRuntime", "", "torch", changed(), RUNTIME, uid="1"),
+}
+
+
+@pytest.mark.parametrize("rule", REQUESTS)
+def test_other_runs_are_a_number_for_anybody(rule: str) -> None:
+    request, cluster, policy = REQUESTS[rule], Cluster(), Policy()
+    told = {
+        caller: answer_review(
+            "/validate", request, cluster, policy, Release.V2_1, default_object, review_object, caller, ""
+        )
+        for caller in Caller
+    }
+    assert all((rule, "warn") in outcome.found for outcome in told.values())
+    known, anybody, stranger = (
+        told[caller].answer.decode() for caller in (Caller.KNOWN, Caller.ANYBODY, Caller.STRANGER)
+    )
+    assert "their-run" in known
+    assert "their-run" not in anybody
+    assert "secret-team" not in anybody
+    assert "3 other TrainJobs" in anybody or "2 TrainJobs (suspended" in anybody
+    response = json.loads(stranger)["response"]
+    assert set(response) <= {"uid", "allowed", "warnings", "status"}
+    assert rule in stranger
+    for outcome in told.values():
+        assert outcome.record is not None
+        private = [one.get("private", "") for one in outcome.record["findings"] if one["rule"] == rule]
+        assert "their-run" in private[0]
