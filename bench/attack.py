@@ -152,6 +152,12 @@ def odd_requests(port: int, source: str, until: float) -> None:
     _closed_loop(port, source, until, 16, [b"GET /nowhere HTTP/1.1\r\nHost: x\r\n\r\n"])
 
 
+def _job() -> dict[str, Any]:
+    """A TrainJob to change: that of the benchmark is shared."""
+    made: dict[str, Any] = json.loads(json.dumps(trainjob()))
+    return made
+
+
 def _posts(objects: Sequence[dict[str, Any]]) -> list[bytes]:
     bodies = [review(one) for one in objects]
     return [HEAD.format(len(body)).encode() + body for body in bodies]
@@ -161,15 +167,15 @@ def shapes(port: int, source: str, until: float) -> None:
     """Eight clients with TrainJobs of half a megabyte: variables, overrides, programs, no two alike."""
     made = []
     for seed in range(6):
-        many = trainjob()
+        many = _job()
         many["metadata"]["name"] = f"many-{seed}"
         trainer = many["spec"].setdefault("trainer", {})
         trainer["env"] = [{"name": f"V{seed}_{i}", "value": f"$(V{seed}_{i - 1})x"} for i in range(9000)]
         text = "\n".join(f"def f{seed}_{i}(x):\n    return x[{i}].mean() * {seed}.{i}" for i in range(900))
-        script = trainjob()
+        script = _job()
         script["metadata"]["name"] = f"script-{seed}"
         script["spec"].setdefault("trainer", {}).update(command=["python", "-c", text + " " * 100_000], args=[])
-        hostile = trainjob()
+        hostile = _job()
         hostile["spec"]["trainer"] = {"command": ["bash", "-c", f": {seed}; a) " + "~" * 33_000]}
         made += [many, script, hostile]
     _closed_loop(port, source, until, 8, _posts(made))

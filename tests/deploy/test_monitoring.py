@@ -48,7 +48,7 @@ def test_expressions_name_metrics_and_labels_that_exist() -> None:
         assert names, expression
         for name in names:
             assert name in metrics or name in USUAL, f"{name} in {expression}"
-        labels = {label for name in names for label in metrics.get(name, ())} | {"pod", "job"}
+        labels = {label for name in names for label in metrics.get(name, ())} | {"pod", "job", "node"}
         for group in re.findall(r"\bby \(([^)]*)\)", expression):
             assert {label.strip() for label in group.split(",")} <= labels, expression
         for label in re.findall(r"[{,]\s*([a-z]+)=", expression):

@@ -77,11 +77,12 @@ class ControlPlane(Cluster):
     Use as a context manager, or call `start` and `stop`. Needs the programs of `needed_components` built.
     """
 
-    def __init__(self, release: Release, *, kueue: bool = False) -> None:
+    def __init__(self, release: Release, *, kueue: bool = False, api_flags: tuple[str, ...] = ()) -> None:
         if kueue and not release.runs_with_kueue:
             raise ValueError(f"Kueue does not run with Trainer {release.trainer}")
         self._release = release
         self._with_kueue = kueue
+        self._api_flags = api_flags
         self.directory = Path(tempfile.mkdtemp(prefix=f"checkpoint-guard-{release.trainer}-"))
         """Logs, certificates and data of this control plane; deleted by `stop`."""
         super().__init__(self.directory / "kubeconfig", _kubectl(), self.directory)
@@ -289,6 +290,7 @@ class ControlPlane(Cluster):
             "--allow-privileged=true",
             f"--audit-policy-file={self.directory / 'audit-policy.json'}",
             f"--audit-log-path={self.audit_log}",
+            *self._api_flags,
         )
         self._wait_api()
 
