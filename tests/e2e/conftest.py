@@ -115,13 +115,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(optionalhook=True)  # there is no such hook without pytest-xdist
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
-    """Has pytest-xdist run all tests of one cluster on one worker, so that each cluster is started once."""
+    """Has pytest-xdist run all tests of one cluster on one worker, so that each cluster is started once.
+
+    Those of certificates last as long as all others of their release: they have a cluster of their own.
+    """
     from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
 
     class ByCluster(LoadScopeScheduling):  # type: ignore[misc]
         def _split_scope(self, nodeid: str) -> str:
             cluster = re.search(r"\[.*?((kueue-)?\d+\.\d+\.\d+)", nodeid)
-            return cluster[1] if cluster else nodeid
+            if cluster is None:
+                return nodeid
+            return f"certs-{cluster[1]}" if "/test_certs.py" in nodeid else cluster[1]
 
     return ByCluster(config, log)
 
