@@ -5,6 +5,9 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.stamp
 # More workers than the two cores of CI: many tests wait.
 JOBS ?= 4
+# Seconds after which a test ends its process, with the stacks of all threads.
+LIMIT ?= 900
+PYTEST := $(BIN)/python -m pytest -o faulthandler_timeout=$(LIMIT) -o faulthandler_exit_on_timeout=true
 # Each has a control plane of its own.
 E2E_JOBS ?= 3
 
@@ -31,7 +34,7 @@ check: $(STAMP)
 	$(MAKE) unit
 
 unit: $(STAMP)
-	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal --ignore tests/e2e --ignore tests/e2e_nodes
+	$(PYTEST) -n $(JOBS) --dist worksteal --ignore tests/e2e --ignore tests/e2e_nodes
 
 # The lower bounds in pyproject.toml, tried: each dependency as old as it may be.
 lowest:
@@ -42,7 +45,7 @@ lowest:
 	.venv-lowest/bin/python -m pytest -n $(JOBS) --dist worksteal --ignore tests/e2e --ignore tests/e2e_nodes
 
 golden: $(STAMP)
-	UPDATE_GOLDEN=1 $(BIN)/python -m pytest tests/rules tests/cli/test_readme.py
+	UPDATE_GOLDEN=1 $(PYTEST) tests/rules tests/cli/test_readme.py
 
 docs: $(STAMP)
 	$(BIN)/python -m webhook.reports.catalogue docs/rules.md README.md
@@ -56,14 +59,14 @@ node-programs: $(STAMP)
 	$(BIN)/python -m tests.deploy.tools kustomize helm actionlint
 
 e2e: controlplane
-	$(BIN)/python -m pytest -n $(E2E_JOBS) --durations=15 tests/e2e
+	$(PYTEST) -n $(E2E_JOBS) --durations=15 tests/e2e
 
 test: check e2e
 
 # Everything, also what is marked `full`: before a release, and before an issue is called resolved. It takes hours.
 e2e-full: controlplane
-	E2E_FULL=1 $(BIN)/python -m pytest -n $(JOBS) --dist worksteal --ignore tests/e2e --ignore tests/e2e_nodes
-	E2E_FULL=1 $(BIN)/python -m pytest -n $(E2E_JOBS) --durations=15 tests/e2e
+	E2E_FULL=1 $(PYTEST) -n $(JOBS) --dist worksteal --ignore tests/e2e --ignore tests/e2e_nodes
+	E2E_FULL=1 $(PYTEST) -n $(E2E_JOBS) --durations=15 tests/e2e
 	E2E_FULL=1 $(BIN)/python -m tests.e2e_nodes
 
 # kustomize, Helm and promtool, built once into the cache.

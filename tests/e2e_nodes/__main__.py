@@ -37,7 +37,11 @@ def main() -> int:
 
 
 def _pytest(*arguments: str) -> int:
-    return subprocess.run([sys.executable, "-m", "pytest", "-vv", "--durations=12", *arguments], cwd=ROOT).returncode
+    # The first test waits for all that has to be built.
+    limit = ["-o", "faulthandler_timeout=3600", "-o", "faulthandler_exit_on_timeout=true"]
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", "-vv", "--durations=12", *limit, *arguments], cwd=ROOT
+    ).returncode
 
 
 if __name__ == "__main__":
