@@ -1,4 +1,4 @@
-"""``ckptguard review`` by product.md, sections 8 and 9: namespaces, judged or not, the guard, folders, outputs."""
+"""``ckptguard review`` as programs and people rely on it: namespaces, judged or not, the guard, folders, outputs."""
 
 from __future__ import annotations
 
