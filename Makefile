@@ -65,7 +65,7 @@ test: check e2e
 
 # Everything, also what is marked `full`: before a release, and before an issue is called resolved. It takes hours.
 e2e-full: controlplane
-	E2E_FULL=1 $(PYTEST) -n $(JOBS) --dist worksteal --ignore tests/e2e --ignore tests/e2e_nodes
+	E2E_FULL=1 CKPTGUARD_FUZZ=100000 $(PYTEST) -n $(JOBS) --dist worksteal --ignore tests/e2e --ignore tests/e2e_nodes
 	E2E_FULL=1 $(PYTEST) -n $(E2E_JOBS) --durations=15 tests/e2e
 	E2E_FULL=1 $(BIN)/python -m tests.e2e_nodes
 
