@@ -233,7 +233,10 @@ PARTIAL = "apiVersion: trainer.kubeflow.org/v1alpha1\nkind: TrainJob\nmetadata: 
         pytest.param({"overlay/patch.yaml": PARTIAL}, 1, id="part of an object"),
         pytest.param({"patch.yaml": PARTIAL.replace("name: digits", "labels: {a: b}")}, 1, id="no name"),
         pytest.param(
-            {"over/kustomization.yaml": "patches: [{path: p.yaml}]\n", "over/p.yaml": JOB.replace("1\n", "2\n")},
+            {
+                "over/kustomization.yaml": "patches: [{path: p.yaml}]\n",
+                "over/p.yaml": JOB.replace("Nodes: 1", "Nodes: 2"),
+            },
             1,
             id="named by a kustomization",
         ),
@@ -270,6 +273,38 @@ def test_two_jobs_of_one_name_in_two_files_are_both_reviewed(run: Run, tmp_path:
     assert (code, [one["facts"]["nodes"] for one in answer["results"]]) == (0, [1, 1, 2])
     code, _, err = run("review", write(tmp_path, "all.yaml", f"{GOOD}---\n{JOB.replace('Nodes: 1', 'Nodes: 2')}"))
     assert "stands twice" in err
+
+
+def test_each_folder_has_its_own_objects(run: Run, tmp_path: Path) -> None:
+    """dev and prod hold the same names; each run is judged by its neighbours."""
+    dev, prod = BAD, GOOD.replace("maxRestarts: 3", "maxRestarts: 99")
+    rest = prod.rpartition("---\n")[0]
+    path = folder(
+        tmp_path, {"dev/all.yaml": dev, "prod/a.yaml": rest, "prod/j.yaml": JOB.replace("Nodes: 1", "Nodes: 2")}
+    )
+    code, answer = document(run, path)
+    assert answer["errors"] == []
+    found = {
+        (Path(one["file"]).parent.name, one["kind"]): (one["verdict"], sorted(f["rule"] for f in one["findings"]))
+        for one in answer["results"]
+    }
+    assert code == 1
+    assert found["dev", "TrainingRuntime"] == ("deny", ["ephemeral-checkpoint"])
+    assert found["prod", "TrainingRuntime"] == ("warn", ["unbounded-restarts"])
+    assert found["dev", "TrainJob"] == ("deny", ["ephemeral-checkpoint"])
+    assert found["prod", "TrainJob"] == ("warn", ["unbounded-restarts"])
+    _, out, err = run("review", path, "-o", "line")
+    assert f"note: {path}/prod/a.yaml: TrainingRuntime" in err
+    assert "each counts in its own folder" in err
+    assert f"{path}/prod/a.yaml:" in out
+    assert f"{path}/dev/all.yaml:" in out
+
+
+def test_what_differs_within_a_folder_is_an_error(run: Run, tmp_path: Path) -> None:
+    path = folder(tmp_path, {"a.yaml": GOOD, "b.yaml": RUNTIME.replace("maxRestarts: 3", "maxRestarts: 99")})
+    code, _, err = run("review", path)
+    assert code == 2
+    assert 'TrainingRuntime "plain" in namespace "default" stands twice' in err
 
 
 def test_a_patch_that_is_named_says_what_it_is(run: Run, tmp_path: Path) -> None:
@@ -319,8 +354,10 @@ def test_a_stored_runtimes_fault_is_told_at_the_first_job(run: Run, tmp_path: Pa
     _, out, _ = run("review", file, "--state", state)
     assert out.count("[unbounded-restarts]") == 1
     assert "    of TrainJob/b in default, TrainJob/c in default too\n" in out
-    assert out.count("  as told at TrainJob/a in default: unbounded-restarts (warning)\n") == 2
-    assert out.endswith("3 reviewed: 3 allowed (4 warnings)\n")
+    assert (
+        out.count("  as told at TrainJob/a in default: shared-directory (warning), unbounded-restarts (warning)\n") == 2
+    )
+    assert out.endswith("3 reviewed: 3 allowed (2 warnings)\n")
 
 
 # --- nothing of an object, a file name or a cluster reaches a reader as anything but text

@@ -16,6 +16,7 @@ from webhook.cluster.files import (
     Notice,
     give_way,
     load_files,
+    nearest_to,
     settle_namespaces,
 )
 from webhook.model.cluster import Runtime
@@ -151,6 +152,10 @@ class Inputs:
         self._implied = _implied_releases(given)
         self._everything = [*given.documents, *around.documents]
         self._by_key: dict[tuple[str, str, str], Document] | None = None
+        self._several = {**around.several, **given.several}
+        self._filled: dict[int, Runtime] = {}
+        self.settled = ""
+        """The folder whose objects count now, where another one has others of the same name."""
         damaged = self._damaged = given.damaged | around.damaged
         self._live: LiveFiles | None = None
         if live:
@@ -191,6 +196,26 @@ class Inputs:
             self._live.read()
             answer = ask()
         return answer
+
+    def put_runtime(self, document: Document, raw: Mapping[str, Any]) -> None:
+        """A runtime of FILE as it will be stored."""
+        self._filled[id(document)] = runtime_of(document, raw)
+        self.view.put_runtime(self._filled[id(document)])
+        self.settled = ""
+
+    def settle_for(self, document: Document) -> None:
+        """Of objects that stand in several folders, let those count that are nearest to this document."""
+        folder = document.file.replace("\\", "/").rpartition("/")[0] or "."
+        if not self._several or folder == self.settled:
+            return
+        self.settled = folder
+        for among in self._several.values():
+            chosen = nearest_to(document.file, among)
+            filled = self._filled.get(id(chosen))
+            if filled is not None:
+                self.view.put_runtime(filled)
+            else:
+                self.view.store.put(chosen.kind, chosen.stored)
 
     def assume_for(self, document: Document, release: Release) -> str:
         """The runtime that a TrainJob is judged by because Trainer ships it and nobody gave one of that name.
@@ -238,7 +263,7 @@ class Inputs:
             other = self._by_key.get((kind, own.namespace, name)) or self._by_key.get((kind, "", name))
             if other is None:
                 return None
-            document = other
+            document = nearest_to(own.file, self._several.get(other.key) or [other])
         return Place(document.file, document.line_of(origin.field))
 
     def nothing(self) -> Fault | None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
+
+from msgspec import Struct
 
 from webhook.cli.output import complain, write_text
 
 
-class Output(NamedTuple):
+class Output(Struct, frozen=True):
     """A format, and the file that it goes to; None is standard output."""
 
     format: str

@@ -91,6 +91,7 @@ def _built(inputs: Inputs) -> Iterator[_Built]:
         if document.kind == "TrainJob" or document.key not in used:
             request = Request("CREATE", document.kind, document.namespace, document.name, document.object)
             release = inputs.release(document)
+            inputs.settle_for(document)
             assumed = inputs.assume_for(document, release)
             yield document, inputs.asked(partial(build_subject, request, inputs.view, Policy(), release)), assumed
 

@@ -12,7 +12,7 @@ import sys
 from functools import lru_cache, partial
 from typing import Literal
 
-from webhook.cli.inputs import Inputs, add_flags, fault_of, inputs_of, load_policy_file, runtime_of
+from webhook.cli.inputs import Inputs, add_flags, fault_of, inputs_of, load_policy_file
 from webhook.cli.output import coloured, complain
 from webhook.cli.outputs import printed, write_outputs
 from webhook.cluster.files import Document, load_files, settle_namespaces
@@ -84,12 +84,13 @@ def review_files(arguments: argparse.Namespace) -> Review | None:
     filled: dict[int, Defaulted] = {}
     for document in inputs.documents if guarded else ():
         if document.kind in RUNTIME_KINDS:
+            inputs.settle_for(document)
             done = inputs.asked(
                 partial(default_object, requests[id(document)], inputs.view, policy, inputs.release(document))
             )
             filled[id(document)] = done
             if done.patch:
-                inputs.view.put_runtime(runtime_of(document, done.object))
+                inputs.put_runtime(document, done.object)
     results = tuple(
         _reviewed(document, requests[id(document)], filled.get(id(document)), inputs, policy, guarded)
         for document in inputs.documents
@@ -114,6 +115,7 @@ def _reviewed(
 ) -> Reviewed:
     """The result for one object; ``filled`` is what ``default_object`` already said of it."""
     release = inputs.release(document)
+    inputs.settle_for(document)
     assumed = inputs.assume_for(document, release)
     if not guarded:
         filled = Defaulted((), request.object)
@@ -145,6 +147,7 @@ def _reviewed(
         judged=decision.judged,
         unjudged=_LEFT_ALONE.get(decision.mode, ""),
         assumed=assumed,
+        scope=inputs.settled,
     )
 
 

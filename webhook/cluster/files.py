@@ -168,6 +168,8 @@ class Loaded:
         self.errors: list[FileError] = []
         self.notices: list[Notice] = []
         self.damaged: set[str] = set()
+        self.several: dict[tuple[str, str, str], list[Document]] = {}
+        """Objects that stand in several folders, each time another: every folder has its own."""
         self.skipped = 0
         """Patches, templates and files that were passed over."""
         self.patches: list[str] = []
@@ -587,40 +589,61 @@ def _faults(document: Document) -> Iterator[tuple[str, str]]:
 
 
 def _refuse_duplicates(loaded: Loaded) -> None:
-    known: dict[tuple[str, str, str], Document] = {}
-    kept: list[Document] = []
+    """One object that stands in several files.
+
+    Nothing is said of copies, a part of it is a patch, and what differs from folder to folder counts in its folder.
+    What differs within a folder or a file is an error; two TrainJobs in two files are both reviewed.
+    """
+    known: dict[tuple[str, str, str], list[Document]] = {}
+    gone: set[int] = set()
+    parts: list[Document] = []
+    copies: list[Document] = []
+    differing: list[Document] = []
     for document in loaded.documents:
         metadata = document.object.get("metadata")
-        if isinstance(metadata, dict) and metadata.get("name"):
-            other = known.setdefault(document.key, document)
-            if other is not document:
-                # Files that are complete in themselves repeat the claim and the runtime that they share.
-                if document.object == other.object and (document.kind != "TrainJob" or document.file != other.file):
-                    if document.kind == "TrainJob":
-                        loaded.notices.append(Notice(document.file, _also(document, other, "and is reviewed once")))
-                    continue
-                if document.file != other.file and is_partial(document.object) != is_partial(other.object):
-                    # The files of an overlay hold the part of an object that they change.
-                    part = document if is_partial(document.object) else other
-                    if part is other:
-                        known[document.key] = document
-                        kept[kept.index(other)] = document
-                    words = "in part and is taken for a patch, which is not reviewed by itself"
-                    loaded.notices.append(Notice(part.file, _also(part, known[document.key], words)))
-                    loaded.skipped += 1
-                    continue
-                if document.kind == "TrainJob" and document.file != other.file:
-                    loaded.notices.append(Notice(document.file, _also(document, other, "and each is reviewed")))
-                    kept.append(document)
-                    continue
-                loaded.errors.append(_twice(document, other))
-                continue
-        kept.append(document)
-    loaded.documents = kept
+        if not isinstance(metadata, dict) or not metadata.get("name"):
+            continue
+        others = known.setdefault(document.key, [])
+        same_file = next((one for one in others if one.file == document.file), None)
+        if not others:
+            others.append(document)
+        # Files that are complete in themselves repeat the claim and the runtime that they share.
+        elif any(one.object == document.object for one in others) and (
+            same_file is None or document.kind != "TrainJob"
+        ):
+            gone.add(id(document))
+            if document.kind == "TrainJob":
+                copies.append(document)
+        elif same_file is None and is_partial(document.object) and not is_partial(others[0].object):
+            parts.append(document)
+        elif same_file is None and is_partial(others[0].object) and not is_partial(document.object):
+            parts += others
+            others[:] = [document]
+        elif same_file is None and (document.kind == "TrainJob" or all(_apart(document, one) for one in others)):
+            others.append(document)
+            differing.append(document)
+        else:
+            loaded.errors.append(_twice(document, same_file or others[0]))
+            gone.add(id(document))
+    gone.update(map(id, parts))
+    loaded.documents = [document for document in loaded.documents if id(document) not in gone]
+    loaded.several = {key: them for key, them in known.items() if len(them) > 1 and key[0] != "TrainJob"}
+    loaded.skipped += len(parts)
+    for found, words in (
+        (copies, "as a copy, which is reviewed once"),
+        (parts, "in part and is taken for a patch, which is not reviewed by itself"),
+        (differing, "and, otherwise, elsewhere: each counts in its own folder"),
+    ):
+        if found:
+            first = found[0]
+            more = f"; so do {len(found) - 1} more" if len(found) > 1 else ""
+            where = known[first.key][0]
+            words = f'{first.kind} "{first.name}" stands here {words}: also in {where.file}:{where.line}{more}'
+            loaded.notices.append(Notice(first.file, words))
 
 
-def _also(document: Document, other: Document, words: str) -> str:
-    return f'{document.kind} "{document.name}" stands here {words}: also in {other.file}:{other.line}'
+def _apart(one: Document, other: Document) -> bool:
+    return os.path.dirname(one.file) != os.path.dirname(other.file)  # noqa: PTH120
 
 
 def _twice(document: Document, other: Document) -> FileError:
@@ -631,6 +654,21 @@ def _twice(document: Document, other: Document) -> FileError:
         "metadata.name",
         f'{document.kind} "{document.name}"{where} stands twice: also in {other.file}:{other.line}',
     )
+
+
+def nearest_to(file: str, among: Sequence[Document]) -> Document:
+    """Of documents in several folders the one that counts for what stands in ``file``: with most of the path shared."""
+    own = file.split("/")[:-1]
+
+    def shared(document: Document) -> int:
+        count = 0
+        for one, other in zip(own, document.file.split("/")[:-1], strict=False):
+            if one != other:
+                break
+            count += 1
+        return count
+
+    return max(among, key=shared)
 
 
 # --- the view

@@ -39,6 +39,7 @@ class Reviewed(Struct, frozen=True):
     ``locate`` finds the line of a finding's field, in whichever file it was written; it is called for findings only.
     ``name`` is the generateName where there is no name; ``namespace`` is ``""`` for a cluster-scoped object.
     ``judged`` is false where there were no pods to judge; ``unjudged`` then says why, where no finding does.
+    ``scope`` is the folder, where another folder has another object of a name that this one may refer to.
     ``assumed`` is the runtime that nobody gave and that Trainer ships: ``torch-distributed as shipped with 2.3``.
     """
 
@@ -57,6 +58,7 @@ class Reviewed(Struct, frozen=True):
     judged: bool = True
     unjudged: str = ""
     assumed: str = ""
+    scope: str = ""
 
     @property
     def label(self) -> str:
@@ -180,10 +182,14 @@ class Review(Struct, frozen=True):
                         page.assumed.append(finding)
                     continue
                 place = _place_of(result, finding)
-                known = own.get(place) or first.get((*place, finding.problem))
+                # In one namespace the place makes the fault, whatever number of pods its text has; elsewhere the
+                # text has to be the same, since claims are others there.
+                ways = ((*place, "in", result.namespace), (*place, "says", finding.problem))
+                known = own.get(place) or first.get(ways[0]) or first.get(ways[1])
                 if known is None or known.result is result:
-                    known = first[(*place, finding.problem)] = Told(result, finding, [], [])
-                    page.told.append(known)
+                    told = Told(result, finding, [], [])
+                    first.update(dict.fromkeys(ways, told))
+                    page.told.append(told)
                     continue
                 told = known
                 told.others.append(result)
@@ -201,4 +207,4 @@ def _place_of(result: Reviewed, finding: Judged) -> tuple[str, ...]:
     """What makes a fault one and the same for several objects."""
     at = finding.at
     scope = "" if at.object.startswith("ClusterTrainingRuntime/") else result.namespace
-    return finding.rule, scope, at.object, at.field
+    return finding.rule, result.scope, scope, at.object, at.field
