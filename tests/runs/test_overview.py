@@ -119,7 +119,7 @@ def test_a_run_that_has_ended(kind: str) -> None:
     assert (item.state, item.waits_for, item.reason) == (kind, None, "reached max number of restarts")
 
 
-FULL = "0/2 nodes are available: 2 Insufficient nvidia.com/gpu. preemption: 0/2 nodes are available."
+FULL = "0/2 nodes are available: 2 Insufficient nvidia.com/gpu."
 OTHER_NODE = "0/2 nodes are available: 1 node(s) had volume node affinity conflict, 1 node(s) had untolerated taint."
 OTHER_NODE_FULL = "0/2 nodes are available: 1 Insufficient nvidia.com/gpu, 1 node(s) had volume node affinity conflict."
 UNBOUND = "0/2 nodes are available: pod has unbound immediate PersistentVolumeClaims."
@@ -131,6 +131,7 @@ ONE_POD = "0/1 nodes are available: 1 node has pod using PersistentVolumeClaim w
     [
         ("", "WaitsForNode", "the scheduler, which has not said anything yet"),
         (FULL, "WaitsForNode", FULL),
+        (f"{FULL} preemption: 0/2 nodes are available: 2 No preemption victims found.", "WaitsForNode", FULL),
         (OTHER_NODE, "WaitsForClaim", f'claim "mine": {OTHER_NODE}'),
         (OTHER_NODE_FULL, "WaitsForNode", OTHER_NODE_FULL),
         (UNBOUND, "WaitsForClaim", f'claim "mine": {UNBOUND}'),

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.runs.fake_cluster import NAMESPACE, FakeCluster, Object
+from tests.runs.fake_cluster import NAMESPACE, FakeCluster, Object, jobset
 from tests.runs.folders import dcp, deepspeed, hf, listing, megatron, write
 from tests.runs.test_actions import at
 from webhook.cli import prune as command
@@ -205,6 +205,19 @@ def test_names_that_are_not_shown_as_they_are_stay(tmp_path: Path, name: str) ->
     dcp(tmp_path, 100).rename(tmp_path / name)
     at(dcp(tmp_path, 900), 9000.0)
     assert going(tmp_path) == []
+
+
+def test_what_lies_in_another_folder_stays(tmp_path: Path) -> None:
+    """The directory is a claim's root, say, and other runs have theirs below it."""
+    for step in (100, 200):
+        at(hf(tmp_path, step), 900.0 + step)
+        at(hf(tmp_path / "other", step), 5000.0 + step)
+    assert going(tmp_path) == ["checkpoint-100"]
+    shutil.rmtree(tmp_path / "checkpoint-100")
+    shutil.rmtree(tmp_path / "checkpoint-200")
+    at(hf(tmp_path / "older", 100), 900.0)
+    at(hf(tmp_path / "older", 200), 901.0)
+    assert going(tmp_path) == ["other/checkpoint-100"]
 
 
 # -- the script ----------------------------------------------------------------------------------------------------
@@ -490,6 +503,23 @@ def test_a_directory_of_two_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(session, "warn_shared", lambda *_: ["other"])
     with pytest.raises(CannotDo, match="is not this run's alone"):
         plan(session, 1)
+
+
+@pytest.mark.parametrize(
+    ("theirs", "refused"), [("/mnt/ckpt", True), ("/mnt/ckpt/run/b", True), ("/mnt/ckpt/b", False)]
+)
+def test_a_run_above_or_below(tmp_path: Path, theirs: str, refused: bool) -> None:
+    fake = cluster(tmp_path, 100, 200)
+    other = jobset("other")
+    container = other["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]["containers"][0]
+    container["env"] = [{"name": "CKPT_DIR", "value": theirs}]
+    fake.jobsets["other"] = other
+    if refused:
+        with pytest.raises(CannotDo, match='run "other" keeps its checkpoints above or below'):
+            plan(fake.session([]), 1)
+        assert fake.helpers == []
+    else:
+        assert plan(fake.session([]), 1).to_remove()
 
 
 def arguments(**given: Any) -> Namespace:

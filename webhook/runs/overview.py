@@ -328,7 +328,8 @@ def _placed(pod: Raw) -> bool:
 def _unplaced(pod: Raw, run: Run, lists: Lists) -> tuple[str, str]:
     """Why a pod has no node yet."""
     scheduled = _condition(pod, "PodScheduled")
-    message = " ".join(str(scheduled.get("message") or "").split())
+    # What preemption could not do either says the same once more.
+    message = " ".join(str(scheduled.get("message") or "").split()).partition(" preemption: ")[0]
     if scheduled.get("reason") == "SchedulingGated" or (pod.get("spec") or EMPTY).get("schedulingGates"):
         gates = ", ".join(str(gate.get("name")) for gate in (pod.get("spec") or EMPTY).get("schedulingGates") or ())
         return QUEUED, f"scheduling gate {gates}" if gates else "a scheduling gate"

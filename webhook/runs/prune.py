@@ -15,10 +15,23 @@ from typing import Any, Final
 from msgspec import Struct
 
 from webhook.model.pod import EMPTY, Raw
+from webhook.model.release import Release
+from webhook.runs.api import Refused, each
 from webhook.runs.helper import LABEL, MOUNT, inside, run_helper
+from webhook.runs.install_check import read_release
 from webhook.runs.layouts import Found, Saved, find_saved
 from webhook.runs.listing import ASIDE, REMOVING, Listing, parse
-from webhook.runs.run import CannotDo, Directory, Run, again, has_ended
+from webhook.runs.run import (
+    JOBSETS,
+    CannotDo,
+    Directory,
+    Run,
+    again,
+    directory_of,
+    effective_pods,
+    has_ended,
+    known_checkpoint,
+)
 from webhook.runs.session import Session
 from webhook.runs.suspension import held_by_queue
 from webhook.runs.sweep import LARGEST, Outcome, look_command, parse_look, parse_outcome, remove_command
@@ -165,7 +178,7 @@ def _judged(
     if kept is not None:
         return stays(kept)
     if not main:
-        return stays("its name is not that of the newest complete ones, so somebody may have kept it")
+        return stays("its place or name is not that of the newest complete ones: somebody may have kept it")
     if not all(map(_plain, (one.path for one in some))):
         return stays("its name holds characters that cannot be shown as they are")
     return Part(
@@ -212,13 +225,18 @@ def _time_of(some: list[Saved]) -> float:
 def _main_families(
     families: dict[tuple[str, str, str, str], dict[int | str, list[Saved]]],
 ) -> set[tuple[str, str, str, str]]:
-    """For each folder the one kind of name that the program writes now: that of the newest complete checkpoint."""
-    newest: dict[str, tuple[float, tuple[str, str, str, str]]] = {}
+    """The one kind of name in the one place that the program writes now: that of the newest complete checkpoint.
+
+    In the directory itself where one lies there (or in folders of ranks); what lies deeper may be another run's.
+    """
+    best: tuple[int, float] = (0, -1.0)
+    main: set[tuple[str, str, str, str]] = set()
     for family, steps in families.items():
         times = [_time_of(some) for some in steps.values() if all(one.complete for one in some)]
-        if times and max(times) > newest.get(family[0], (-1.0, family))[0]:
-            newest[family[0]] = max(times), family
-    return {family for _, family in newest.values()}
+        depth = sum(1 for part in family[0].split("/") if part and "*" not in part)
+        if times and (-depth, max(times)) > (best if main else (-99, -1.0)):
+            best, main = (-depth, max(times)), {family}
+    return main
 
 
 def _pointed(found: Found, listing: Listing, names: dict[str, str], directory: str) -> dict[str, str]:
@@ -264,6 +282,13 @@ def plan(session: Session, keep: int) -> Plan:
         )
     if directory.read_only:
         raise CannotDo(f'"{directory.path}" is mounted read-only')
+    nested = _nested(session, run, directory)
+    if nested:
+        told = ", ".join(f'"{name}"' for name in nested[:3])
+        raise CannotDo(
+            f'run {told} keeps its checkpoints above or below "{directory.on_claim}" of {directory.where}: '
+            "nothing is removed where two runs cannot be told apart"
+        )
     _alone(session, run, directory)
     session.live(f"reading {directory.path}")
     text = run_helper(
@@ -288,7 +313,7 @@ def plan(session: Session, keep: int) -> Plan:
 
 
 def _steps(directory: Directory) -> list[str]:
-    return [part for part in inside(directory).removeprefix(MOUNT).split("/") if part]
+    return _parts(inside(directory).removeprefix(MOUNT))
 
 
 def _idle(session: Session, run: Run) -> None:
@@ -307,6 +332,36 @@ def _idle(session: Session, run: Run) -> None:
         raise CannotDo(
             f'{pods(len(run.pods))} of "{run.name}" may still write the directory ({names}): wait for the end'
         )
+
+
+def _nested(session: Session, run: Run, directory: Directory) -> list[str]:
+    """Other runs of the namespace, ended ones too, whose directory lies above or below this one on the same claim."""
+    if directory.claim is None or directory.on_claim is None:
+        return []
+    mine = _parts(directory.on_claim)
+    release = read_release(session.kube) or Release.V2_3
+    found: list[str] = []
+    try:
+        for jobset in each(session.kube, f"{JOBSETS}/namespaces/{run.namespace}/jobsets"):
+            name = str(jobset["metadata"]["name"])
+            if name == run.name:
+                continue
+            other = Run({"metadata": {"name": name, "namespace": run.namespace}}, jobset, ())
+            checkpoint = known_checkpoint(effective_pods(other, None, release), session.policy)
+            theirs = None if checkpoint is None else directory_of(checkpoint, session.policy)
+            if theirs is None or theirs.claim != directory.claim or theirs.on_claim is None:
+                continue
+            parts = _parts(theirs.on_claim)
+            short = min(len(parts), len(mine))
+            if parts != mine and parts[:short] == mine[:short]:
+                found.append(name)
+    except Refused as refused:
+        raise CannotDo(f"whether other runs keep theirs there is not known: {refused}") from None
+    return found
+
+
+def _parts(path: str) -> list[str]:
+    return [part for part in path.split("/") if part]
 
 
 def _alone(session: Session, run: Run, directory: Directory) -> None:
@@ -338,12 +393,12 @@ def _may_write(pod: Raw, directory: Directory) -> bool:
         and (source := volume.get("persistentVolumeClaim") or EMPTY).get("claimName") == directory.claim
         and not source.get("readOnly")
     }
-    wanted = [part for part in (directory.on_claim or "").split("/") if part]
+    wanted = _parts(directory.on_claim or "")
     for container in (*(spec.get("containers") or ()), *(spec.get("initContainers") or ())):
         for mount in container.get("volumeMounts") or ():
             if str(mount.get("name")) not in volumes or mount.get("readOnly"):
                 continue
-            at = [part for part in str(mount.get("subPath") or "").split("/") if part]
+            at = _parts(str(mount.get("subPath") or ""))
             short = min(len(at), len(wanted))
             if mount.get("subPathExpr") or at[:short] == wanted[:short]:
                 return True
