@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from webhook.cluster.files import FileView
+from webhook.cluster.files import Document, FileView
 from webhook.decision import default_object, review_object
 from webhook.model.policy import Policy
 from webhook.model.release import Release
@@ -70,14 +70,15 @@ def ask(
 ) -> tuple[Defaulted, Decision]:
     """What both questions answer for the TrainJob (else the runtime) among the objects, which are all there is."""
     policy = policy or Policy()
-    view = FileView((), policy=policy)
-    view.store.unknown.clear()
+    objects = list(objects)
     subject: Object = {}
     for one in objects:
         if one["kind"] == "TrainJob" or (one["kind"] == "TrainingRuntime" and not subject):
             subject = one
-        if one["kind"] != "TrainJob":
-            view.store.put(one["kind"], one)
+    piece: Any = None  # nobody asks for a line
+    given = [Document("", piece, 0, 1, None, one) for one in objects if one["kind"] != "TrainJob"]
+    view = FileView(given, policy=policy)
+    view.store.unknown.clear()
     metadata = subject["metadata"]
     request = Request("CREATE", subject["kind"], metadata["namespace"], metadata["name"], subject, None, uid=uid)
     defaulted = default_object(request, view, policy, release)
