@@ -7,16 +7,17 @@ import os
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 from tests.conftest import FULL
 from tests.deploy.tools import TOOLS, build
 from tests.e2e_nodes.machine import ROOT, log, missing
 
 # Runs first: they wait more than they work, and what is still to be built is built meanwhile.
-NODES = [
-    f"tests/e2e_nodes/test_{name}.py"
-    for name in ("runs", "runs_faults", "runs_kueue", "runs_nodes", "kustomize", "cert_manager", "helm")
-]
+NODES = sorted(
+    (str(path.relative_to(ROOT)) for path in Path(__file__).parent.glob("test_*.py")),
+    key=lambda name: ("test_runs" not in name, "kustomize" not in name, name),
+)
 
 
 def main() -> int:

@@ -73,7 +73,7 @@ def test_a_drill_passes_and_costs_one_restart(nodes: Nodes) -> None:
 
 @pytest.mark.each_change
 @pytest.mark.every_trainer
-def test_stop_and_resume_go_on_from_the_flushed_step(nodes: Nodes) -> None:
+def test_stop_resume_from_the_flushed_step_and_delete(nodes: Nodes) -> None:
     submit(nodes, trainjob("paused"))
     wait_for_step(nodes, "paused", 10)
     began = time.monotonic()
@@ -93,7 +93,14 @@ def test_stop_and_resume_go_on_from_the_flushed_step(nodes: Nodes) -> None:
     told = ckptguard(nodes, "resume", "paused")
     assert told.code == 2
     assert "nothing to resume" in told.err
-    finish(nodes, "paused")
+    # And deleted while it runs: Trainer makes no new JobSet of it.
+    told = ckptguard(nodes, "delete", "paused")
+    assert told.code == 0, told.err
+    for _ in range(5):
+        for kind in ("trainjob", "jobset"):
+            assert nodes.get(kind, "paused", NAMESPACE) is None, kind
+        assert nodes.objects("pods", NAMESPACE, "jobset.sigs.k8s.io/jobset-name=paused") == []
+        time.sleep(1)
 
 
 @pytest.mark.every_trainer
