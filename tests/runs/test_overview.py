@@ -346,6 +346,9 @@ def test_from_a_dump(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     document = json.loads(capsys.readouterr().out)
     assert document["schema"] == 1
     assert [(one["name"], one["state"], one["restarts"]) for one in document["results"]] == [("run", "WaitsForNode", 2)]
+    assert main(["runs", "--state", str(file), "-o", f"json={tmp_path / 'runs.txt'}"]) == 0
+    assert capsys.readouterr().out.startswith("NAMESPACE")
+    assert json.loads((tmp_path / "runs.txt").read_text()) == document
     assert main(["runs", "--state", str(tmp_path)]) == 0
     assert "\x1b" not in capsys.readouterr().out
 

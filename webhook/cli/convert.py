@@ -8,8 +8,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from webhook.cli.cluster_flags import add_output, object_name, trainer_release
+from webhook.cli.cluster_flags import object_name, trainer_release
 from webhook.cli.output import coloured, complain, write_text
+from webhook.cli.outputs import add_output, write_outputs
 from webhook.model.printable import printable
 from webhook.model.release import NEWEST
 
@@ -48,7 +49,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("-n", "--namespace", type=object_name, help="the TrainJob's namespace")
     parser.add_argument("--policy", metavar="FILE", help="the policy file of the cluster, for the number of restarts")
-    add_output(parser)
+    add_output(parser, ("text", "json"))
     parser.epilog = "exit code: 0 converted, 1 some field has no place, which is named, 2 it cannot be converted"
 
 
@@ -105,23 +106,23 @@ def run(arguments: argparse.Namespace) -> int:
     if made.bad:
         complain(fault_line(fault, colour) for fault in (*made.bad, *made.lost))
         return 2
-    if arguments.output == "json":
-        from webhook.cli.outputs import write_json
 
-        write_json(
-            {
-                "schema": 1,
-                "objects": [one for one, _ in made.objects],
-                "errors": [_fault_json(fault) for fault in made.lost],
-                "notes": [_fault_json(fault) for fault in made.notes],
-            }
-        )
-    else:
+    def render(output: str, _: bool) -> str:
+        if output == "json":
+            from webhook.reports.json import SCHEMA, encode
+
+            errors, notes = map(_fault_json, made.lost), map(_fault_json, made.notes)
+            objects = [one for one, _ in made.objects]
+            return encode({"schema": SCHEMA, "objects": objects, "errors": list(errors), "notes": list(notes)})
         from webhook.model.paste import to_yaml
 
-        write_text(
-            "---\n".join("".join(f"# {line}\n" for line in above) + to_yaml(one) + "\n" for one, above in made.objects)
+        return "---\n".join(
+            "".join(f"# {line}\n" for line in above) + to_yaml(one) + "\n" for one, above in made.objects
         )
+
+    write_text("")  # YAML is for programs too: in UTF-8, whatever the locale says
+    if not write_outputs(arguments.output, render):
+        return 2
     complain(fault_line(fault, colour) for fault in made.lost)
     complain(fault_line(fault, False).replace("error: ", "note: ", 1) for fault in made.notes)
     return 1 if made.lost else 0

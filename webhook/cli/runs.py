@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from webhook.cli.cluster_flags import add_kubeconfig, connect, object_name
 from webhook.cli.output import complain
+from webhook.cli.outputs import add_output, printed, write_outputs
 from webhook.model.printable import printable
+from webhook.reports.json import SCHEMA, encode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -47,7 +49,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="a dump (kubectl get trainjobs,jobsets,pods,pvc -A -o yaml) instead of a cluster; file, folder or -",
     )
     parser.add_argument("--policy", metavar="FILE", help="the policy file of the cluster")
-    parser.add_argument("-o", "--output", choices=("text", "json"), default="text", help="the format (default text)")
+    add_output(parser, ("text", "json"))
     parser.epilog = "exit code: 0 listed (none at all too), 2 the runs cannot be listed, 130 after Ctrl-C"
 
 
@@ -57,8 +59,8 @@ def run(arguments: argparse.Namespace) -> int:
     from webhook.reports.review import Fault
     from webhook.reports.text import fault_line
 
-    if arguments.watch and arguments.state:
-        complain(["error: --watch looks at a cluster: leave out --state"])
+    if arguments.watch and (arguments.state or len(arguments.output) > 1):
+        complain(["error: --watch looks at a cluster and prints: leave out --state, and files of --output"])
         return 2
     faults: list[Fault] = []
     policy = load_policy_file(arguments.policy, faults)
@@ -94,11 +96,10 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         if arguments.watch:
             _watch(arguments, look)
-        _show(arguments, look(), namespace)
+        return _show(arguments, look(), namespace)
     except (CannotDo, Unreachable) as error:
         complain([printable(f"error: {error}")])
         return 2
-    return 0
 
 
 def _from_files(arguments: argparse.Namespace, policy: Any) -> int:
@@ -116,24 +117,28 @@ def _from_files(arguments: argparse.Namespace, policy: Any) -> int:
         complain([printable(f"error: {error}")])
         return 2
     arguments.all_namespaces = arguments.namespace is None
-    _show(arguments, Overview(found.items, found.notes), arguments.namespace)
-    return 0
+    return _show(arguments, Overview(found.items, found.notes), arguments.namespace)
 
 
-def _show(arguments: argparse.Namespace, found: Overview, namespace: str | None) -> None:
-    from webhook.cli.output import write
-    from webhook.cli.outputs import write_json
+def _show(arguments: argparse.Namespace, found: Overview, namespace: str | None) -> int:
+    """0, or 2 where a file cannot be written."""
 
-    if arguments.output == "json":
-        write_json(
-            {"schema": 1, "results": [item.as_json() for item in found.items], "errors": [], "notes": list(found.notes)}
-        )
-        return
-    complain(printable(f"note: {note}") for note in found.notes)
-    if not found.items:
-        complain([f"no runs in namespace {namespace}" if namespace else "no runs"])
-        return
-    write(table(found.items, arguments.all_namespaces, arguments.wide, time.time()))
+    def render(output: str, _: bool) -> str:
+        if output == "json":
+            return encode(_document(found.items, found.notes))
+        if not found.items:
+            return ""
+        return "\n".join(table(found.items, arguments.all_namespaces, arguments.wide, time.time())) + "\n"
+
+    if printed(arguments.output) == "text":
+        complain(printable(f"note: {note}") for note in found.notes)
+        if not found.items:
+            complain([f"no runs in namespace {namespace}" if namespace else "no runs"])
+    return 0 if write_outputs(arguments.output, render) else 2
+
+
+def _document(items: Sequence[Item], notes: Sequence[str] = ()) -> dict[str, Any]:
+    return {"schema": SCHEMA, "results": [item.as_json() for item in items], "errors": [], "notes": list(notes)}
 
 
 def table(items: Sequence[Item], namespaces: bool, wide: bool, now: float) -> list[str]:
@@ -171,7 +176,8 @@ def _or(value: int | None) -> str:
 
 def _watch(arguments: argparse.Namespace, look: Callable[[], Overview]) -> None:
     """Show the table, and again what changes, until somebody ends it."""
-    live = arguments.output == "text" and sys.stdout.isatty()
+    as_text = printed(arguments.output) == "text"
+    live = as_text and sys.stdout.isatty()
     before: dict[tuple[str, str], dict[str, Any]] = {}
     said: set[str] = set()
     first = True
@@ -188,9 +194,9 @@ def _watch(arguments: argparse.Namespace, look: Callable[[], Overview]) -> None:
             if changed or gone or first:
                 lines = table(found.items, arguments.all_namespaces, arguments.wide, time.time())
                 _put("\x1b[H\x1b[2J" + "\n".join(lines) + "\n")
-        elif arguments.output == "json":
+        elif not as_text:
             if changed or first:
-                _put_json({"schema": 1, "results": [item.as_json() for item in changed], "errors": [], "notes": []})
+                _put_json(_document(changed))
         elif changed:
             lines = table(changed, arguments.all_namespaces, arguments.wide, time.time())
             _put("\n".join(lines if first else lines[1:]) + "\n")
