@@ -199,6 +199,20 @@ def test_an_mpi_job_of_v2beta1() -> None:
     assert "dependsOn" not in runtime["spec"]["template"]["spec"]["replicatedJobs"][1]
 
 
+@pytest.mark.parametrize(
+    ("version", "user", "probed"), [("v1", None, True), ("v1", 0, True), ("v1", 1000, False), ("v2beta1", None, False)]
+)
+def test_a_worker_is_ready_by_the_port_only_where_that_is_known(version: str, user: int | None, probed: bool) -> None:
+    """The launcher waits for it: a probe of a port that nobody listens on would keep it from ever starting."""
+    raw = mpi(version)
+    if user is not None:
+        spec = raw["spec"]["mpiReplicaSpecs"]["Worker"]["template"]["spec"]
+        spec["containers"][0]["securityContext"] = {"runAsUser": user}
+    jobs = convert(raw).objects[0]["spec"]["template"]["spec"]["replicatedJobs"]
+    worker = jobs[0]["template"]["spec"]["template"]["spec"]["containers"][0]
+    assert ("readinessProbe" in worker) is probed
+
+
 def test_the_main_container_of_an_mpi_job() -> None:
     raw = mpi(mainContainer="train")
     for one in raw["spec"]["mpiReplicaSpecs"].values():

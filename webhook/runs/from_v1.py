@@ -505,7 +505,7 @@ class _Conversion:
         jobs: list[Raw] = []
         if worker is not None and workers:
             theirs, node = self._pod(worker, f"{above}.Worker", main or "mpi")
-            self._sshd(node, version, f"{above}.Worker")
+            self._sshd(node, theirs, version, f"{above}.Worker")
             jobs.append(self._job("node", theirs, False))
         lead = self._job("launcher", pod, True)
         if jobs and self.spec.get("launcherCreationPolicy") != "AtStartup":
@@ -530,7 +530,7 @@ class _Conversion:
         self._policies(spec, workers + 1, True)
         return self._objects(spec, {"numNodes": 1, "mpi": mpi}, "mpi")
 
-    def _sshd(self, container: Raw, version: str, at: str) -> None:
+    def _sshd(self, container: Raw, pod: Raw, version: str, at: str) -> None:
         """Trainer reaches the workers by ssh; the operator of v1 did it by exec, and its workers only slept."""
         field = f"{at}.template.spec.containers[0]"
         if container.get("command") or container.get("args"):
@@ -546,7 +546,9 @@ class _Conversion:
             )
         container["command"] = ["/usr/sbin/sshd"]
         container["args"] = ["-De"]
-        container.setdefault("readinessProbe", {"tcpSocket": {"port": 22}, "initialDelaySeconds": 5})
+        if version == "v1" and _home(container, pod).startswith("/root"):
+            # Who is not root has sshd at a port that the image's own configuration says.
+            container.setdefault("readinessProbe", {"tcpSocket": {"port": 22}, "initialDelaySeconds": 5})
 
 
 def _home(container: Mapping[str, Any], pod: Mapping[str, Any]) -> str:
