@@ -246,6 +246,15 @@ def test_restarts(policy: str | None, run_policy: Object, elastic: Object, budge
     assert not [one for one in made.found if one.weight != "note"]
 
 
+@pytest.mark.parametrize(
+    ("version", "run_policy", "budget"),
+    [("v1", {}, 0), ("v1", {"backoffLimit": 2}, 2), ("v2beta1", {}, 3), ("v2beta1", {"backoffLimit": 0}, 0)],
+)
+def test_restarts_of_an_mpi_job(version: str, run_policy: Object, budget: int) -> None:
+    made = convert(mpi(version, runPolicy=run_policy))
+    assert made.objects[0]["spec"]["template"]["spec"]["failurePolicy"] == {"maxRestarts": budget}
+
+
 def test_exit_code_has_no_place() -> None:
     raw = pytorch()
     raw["spec"]["pytorchReplicaSpecs"]["Worker"]["restartPolicy"] = "ExitCode"

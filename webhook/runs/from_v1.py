@@ -183,8 +183,11 @@ class _Conversion:
         budget = extra if limit is None else limit
         default = "Never" if self.raw.get("kind") == "MPIJob" else "OnFailure"
         never = all((text or default) == "Never" for text in told.values())
-        # mpi-operator's launcher is a Job, which makes a new pod even so.
-        if never and not (limit is not None and self.raw.get("kind") == "MPIJob"):
+        # mpi-operator's launcher is a Job, which makes a new pod even so (six times where nothing else is said).
+        of_a_job = self.raw.get("kind") == "MPIJob" and (
+            limit is not None or str(self.raw.get("apiVersion")).endswith("/v2beta1")
+        )
+        if never and not of_a_job:
             if budget:
                 self.note(field, "did nothing beside restartPolicy Never: maxRestarts is 0")
             return 0
