@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webhook.message import BUDGET, LINE, denial_text, place, printable, warning_line, warning_lines
+from webhook.message import BUDGET, FACT, LINE, denial_text, place, printable, warning_line, warning_lines
 from webhook.model.finding import Judged, Origin, Severity
 from webhook.model.verdict import Decision
 
@@ -22,24 +22,38 @@ def finding(
     return Judged(rule, severity, Origin(owner, field, short), problem, "the directory is gone with the pod", fix)
 
 
-def test_warning_is_short_place_fact_and_id() -> None:
+def test_warning_is_fact_id_and_short_place() -> None:
     assert warning_line(finding()) == (
-        'runtimePatches[example.com/me] job node volume ckpt: volume "ckpt" is an emptyDir [ephemeral-checkpoint]'
+        'volume "ckpt" is an emptyDir [ephemeral-checkpoint] (runtimePatches[example.com/me] job node volume ckpt)'
     )
 
 
-def test_long_warning_keeps_its_id_and_both_ends_recognisable() -> None:
-    line = warning_line(finding(problem="p" * 200, short="s" * 200))
-    assert len(line) <= LINE
-    assert line.endswith("… [ephemeral-checkpoint]")
-    assert line.startswith("s" * 40)
-    assert "p" * 40 in line
+def test_long_warning_keeps_its_id_and_both_beginnings() -> None:
+    line = warning_line(finding(problem="p" * 200, short="s" * 300))
+    assert len(line) == LINE
+    assert line.index("… [ephemeral-checkpoint] (") == FACT - len(" [ephemeral-checkpoint]") - 1
+    assert line.startswith("p" * 90)
+    assert line.endswith("s…)")
+
+
+def test_long_values_are_shortened_before_the_words_are_cut() -> None:
+    directory = "/mnt/ckpt/" + "long/" * 30 + "run"
+    line = warning_line(finding(problem=f'emptyDir volume "ckpt" under "{directory}" is gone with the pod'))
+    assert line.startswith('emptyDir volume "ckpt" under "/mnt/ckpt/l')
+    assert 'run" is gone with the pod [ephemeral-checkpoint] (' in line[: FACT + 2]
+    assert "…" in line
+
+
+def test_reason_after_the_colon_is_cut_before_the_values_are_unreadable() -> None:
+    problem = 'claim "ckpt" under "/mnt/ckpt/llm" stays on one node: class "local" (provisioner rancher.io/local-path)'
+    assert warning_line(finding(rule="node-local-checkpoint", problem=problem)).startswith(problem[:90])
 
 
 @given(st.text(), st.text(), st.sampled_from(["short-grace", "unknown-override-target"]))
 def test_warning_always_fits_and_never_holds_a_control_character(problem: str, short: str, rule: str) -> None:
     line = warning_line(finding(problem=problem, short=short, rule=rule))
     assert len(line) <= LINE
+    assert f" [{rule}]" in line[:FACT]
     assert line.isprintable() or "\u00a0" in line
     assert line.encode()
 
@@ -56,7 +70,9 @@ def test_warnings_stay_within_the_budget(number: int) -> None:
     assert sum(map(len, lines)) <= BUDGET
     assert all(len(line) <= LINE for line in lines)
     if len(lines) < number:
-        assert lines[-1] == f"and {number - len(lines) + 1} more findings: ckptguard review shows all of them"
+        assert lines[-1] == (
+            f"and {number - len(lines) + 1} more findings: ckptguard review FILE --live shows all, with their fixes"
+        )
 
 
 def test_place_is_bare_in_the_own_object_and_names_any_other() -> None:

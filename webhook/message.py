@@ -6,18 +6,27 @@ the API server drops a warning that holds a control character and a terminal obe
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 
 from webhook.model.finding import Judged, Severity
 from webhook.model.printable import printable, printable_lines
 from webhook.model.verdict import Decision
 
-LINE = 120
-"""Characters of one warning line: what the API server's guideline asks for (from 256 on it may cut)."""
-BUDGET = 4096
-"""Characters of all warnings of one answer together: beyond, the API server drops them."""
-_LEAST = 45
-"""Neither place nor problem is cut below this many characters: both have to stay recognisable."""
+FACT = 120
+"""Within so many characters of a warning line stand the fact and the id: what the API server's guideline asks for."""
+LINE = 256
+"""Characters of one warning line: beyond, the API server may cut it."""
+BUDGET = 3500
+"""Characters of all warnings of one answer together: beyond 4,096, those of others included, it drops them."""
+_QUOTED = re.compile(r'"[^"]*"')
+_LONGEST = 4096
+"""More of a fact is not looked at."""
+_CLAUSE = re.compile(r'(?:"[^"]*"|[^":]|:(?! ))*')
+"""A fact up to its first colon, behind which stands the reason."""
+_KEPT, _LEAST = 24, 12
+"""A quoted value of a fact that is too long keeps so many characters, from both ends; the latter where its words, up to
+the first colon, would not fit otherwise."""
 
 
 def place(finding: Judged, own: str) -> str:
@@ -32,25 +41,21 @@ def place(finding: Judged, own: str) -> str:
 
 
 def warning_line(finding: Judged) -> str:
-    """``<short place>: <problem> [<id>]``, at most ``LINE`` characters.
+    """``<fact> [<id>] (<short place>)``: fact and id within ``FACT`` characters, the whole within ``LINE``.
 
-    The id always survives, since it is what one looks up; the problem is cut before the place.
+    What decides is said first, since kubectl and log viewers cut at the end. The id always survives, since it is what
+    one looks up. A fact that is too long first loses the middle of the values that it quotes, then its end.
     """
-    where = printable(finding.at.short.rstrip() or finding.at.field or finding.at.object)
-    problem = printable(finding.problem)
     tail = f" [{finding.rule}]"
-    room = LINE - len(tail)
-    line = f"{where}: {problem}"
-    if len(line) > room:
-        where = _cut(where, max(_LEAST, room - len(": ") - min(len(problem), _LEAST)))
-        line = _cut(f"{where}: {problem}", room)
-    return line + tail
+    line = _fit(printable(finding.problem[:_LONGEST]), FACT - len(tail)) + tail
+    where = printable(finding.at.short.rstrip() or finding.at.field or finding.at.object)
+    return f"{line} ({_cut(where, LINE - len(line) - 3)})" if where else line
 
 
 def warning_lines(findings: Iterable[Judged]) -> tuple[str, ...]:
     """One line for every finding that is not merely audited, each once, within ``BUDGET`` in all.
 
-    Where not all fit, the last line says how many are missing.
+    Where not all fit, the last line says how many are missing and which command tells all.
     """
     shown = [finding for finding in findings if finding.severity is not Severity.AUDIT]
     lines: dict[str, int] = {}
@@ -68,7 +73,7 @@ def warning_lines(findings: Iterable[Judged]) -> tuple[str, ...]:
     while used + LINE > BUDGET:
         used -= len(told.pop())
     left = len(shown) - lines[told[-1]] - 1 if told else len(shown)
-    return (*told, f"and {left} more findings: ckptguard review shows all of them")
+    return (*told, f"and {left} more findings: ckptguard review FILE --live shows all, with their fixes")
 
 
 def denial_text(decision: Decision, own: str, limit: int | None = None) -> str:
@@ -123,6 +128,29 @@ def summary(findings: Sequence[Judged]) -> str:
     denials = sum(finding.severity is Severity.DENY for finding in findings)
     warnings = sum(finding.severity is Severity.WARN for finding in findings)
     return counts((denials, "denial"), (warnings, "warning"))
+
+
+def _fit(fact: str, room: int) -> str:
+    """The fact in ``room`` characters: its longest quoted values are shortened before its words are."""
+    if len(fact) <= room:
+        return fact
+    shorter = _with_values_of(_KEPT, fact, room)
+    if len(shorter) <= room:
+        return shorter
+    if len(fact) - len(_CLAUSE.sub("", fact, count=1)) < room:
+        return _cut(fact, room)
+    return _cut(_with_values_of(_LEAST, fact, room), room)
+
+
+def _with_values_of(least: int, fact: str, room: int) -> str:
+    """The fact with the longest of the values that it quotes shortened, each to ``least`` characters at the most."""
+    for value in dict.fromkeys(sorted(_QUOTED.findall(fact), key=len, reverse=True)):
+        if len(fact) <= room or len(value) <= least:
+            break
+        short = max(least, len(value) - (len(fact) - room))
+        head = (short - 1) // 2
+        fact = fact.replace(value, f"{value[:head]}…{value[head + 1 - short :]}")
+    return fact
 
 
 def _cut(text: str, room: int) -> str:

@@ -180,7 +180,7 @@ class TestImmutableDefault:
         assert (found.rule, found.severity) == ("immutable-default", Severity.WARN)
         assert found.at.field == "spec.template.spec.failurePolicy"
         assert found.problem == (
-            'immutable once filled in: delete and create the runtime to turn "maxRestarts: 3" into "maxRestarts: 9"'
+            'failurePolicy is immutable: delete and create the runtime to turn "maxRestarts: 3" into "maxRestarts: 9"'
         )
         assert f"{NAMESPACE}/run" in found.fix
         assert f"kubectl delete trainingruntime rt -n {NAMESPACE}" in found.fix
@@ -194,11 +194,11 @@ class TestImmutableDefault:
         new = applied_again(raw, old, failurePolicy={"maxRestarts": 9, "rules": rules})
         runs = [trainjob() | {"metadata": {"name": f"run-{number}", "namespace": NAMESPACE}} for number in range(7)]
         first, *others = warning_lines(fill(new, *runs, old=old).findings)
-        assert first.startswith("failurePolicy: immutable once filled in: delete and create the runtime ")
+        assert first.startswith("failurePolicy is immutable: delete and create the runtime to turn ")
         assert [line.partition('"')[2].partition('"')[0] for line in others[:5]] == [
             f"{NAMESPACE}/run-{number}" for number in range(5)
         ]
-        assert others[5:] == ["failurePolicy: 2 more TrainJobs hold the runtime [immutable-default]"]
+        assert others[5:] == ["2 more TrainJobs hold the runtime [immutable-default] (failurePolicy)"]
 
     def test_of_a_cluster_runtime(self) -> None:
         raw = runtime(kind="ClusterTrainingRuntime")

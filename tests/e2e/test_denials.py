@@ -345,10 +345,10 @@ class TestWarnings:
 
         told = warnings(project.send("create", objects=[chatty]).stderr)
 
-        assert sorted(line.rpartition("[")[2] for line in told) == [
-            "pods-retry-alone]",
-            "short-grace]",
-            "unbounded-restarts]",
+        assert sorted(line.partition("[")[2].partition("]")[0] for line in told) == [
+            "pods-retry-alone",
+            "short-grace",
+            "unbounded-restarts",
         ]
 
     def test_none_for_what_is_right(self, project: Project) -> None:

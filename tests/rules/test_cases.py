@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 import pytest
 
 from tests.rules.cases import FOLDER, VERDICTS, case_files, golden_text, outcome, run_case
-from webhook.message import LINE, warning_line
+from webhook.message import FACT, LINE, warning_line
+from webhook.model.finding import Judged, Severity
 
 CASES = case_files()
 UPDATE = bool(os.environ.get("UPDATE_GOLDEN"))
@@ -31,7 +33,28 @@ def test_case(path: Path) -> None:
     assert golden.is_file(), "make golden writes it"
     assert text == golden.read_text()
     for _, finding in found:
-        assert len(warning_line(finding)) <= LINE
+        assert_told(finding)
+
+
+def assert_told(finding: Judged) -> None:
+    """The line fits, fact and id stand at its beginning, and what is cut of a fact is a value or its reason."""
+    line = warning_line(finding)
+    assert len(line) <= LINE
+    fact, id_, place = line.partition(f" [{finding.rule}]")
+    assert id_, line
+    assert len(fact + id_) <= FACT
+    assert place.startswith(" (")
+    assert place.endswith(")")
+    # A reason after a colon may be cut, and so may what is only audited, which is told by no such line.
+    if finding.severity is not Severity.AUDIT:
+        told, whole = unquoted(fact), unquoted(finding.problem)
+        assert whole.startswith(told.removesuffix("…").rstrip('"').rstrip())
+        assert told.startswith(whole.partition(": ")[0]), line
+
+
+def unquoted(fact: str) -> str:
+    """The words of a fact without the values that it quotes, the last of which may be cut."""
+    return re.sub(r'"[^"]*("|…$)', '""', fact)
 
 
 def test_no_golden_text_without_a_case() -> None:

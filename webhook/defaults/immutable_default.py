@@ -41,7 +41,7 @@ def apply(draft: Draft, context: Context) -> bool:
             RULE,
             Severity.WARN,
             at,
-            f"immutable once filled in: delete and create the runtime to turn {_text(old)} into {_text(new)}",
+            f"failurePolicy is immutable: delete and create the runtime to turn {_text(old)} into {_text(new)}",
             "the API server refuses the change: JobSet's failurePolicy is immutable once it is there",
             f"{_waits(runs)}kubectl delete {request.kind.lower()} {request.name}{scope}\n"
             f"kubectl create{scope} -f <file of the runtime>",

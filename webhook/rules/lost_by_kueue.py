@@ -75,8 +75,7 @@ def check(subject: Subject) -> Iterator[Finding]:
                 place = f"{job.job_origin.object} {job.job_origin.field}" if job is not None else "the runtime"
                 yield Finding(
                     override.layer.at(field, short=field),
-                    # Cut to a warning line it still says what happens; the place names job and field.
-                    f'Kueue 0.17 drops "{value}", the run never starts (queue "{queue}")',
+                    f'Kueue 0.17 drops {field} of job "{name}", the run never starts: queue "{queue}"',
                     f"# in {place}, and out of runtimePatches:\ntemplate:\n  spec:\n    {field}: {value}",
                     job=name,
                     subject=field,
@@ -100,7 +99,7 @@ def _emptied(part: Origin, raw: Any, queue: str, job: str = "") -> Iterator[Find
         fix.append(f"#   and {len(lost) - _SHOWN} more")
     yield Finding(
         Origin(part.object, part.field + path, part.short + path if not job else part.short),
-        f'Kueue 0.17 drops it, the run never starts: "{text}"{more} (queue "{queue}")',
+        f'Kueue 0.17 drops "{text}"{more}, the run never starts: queue "{queue}"',
         "\n".join(fix),
         job=job,
         subject=f"{part.short} emptied",

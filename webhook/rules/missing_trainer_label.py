@@ -54,11 +54,7 @@ def check(subject: Subject) -> Iterator[Finding]:
         return
     job = _candidate(labelled or list(effective.jobs))
     runtime = effective.runtime_label
-    lacks = (
-        f'job "{labelled[0].name}" of {runtime} has no container "node"'
-        if labelled
-        else f'no job of {runtime} has label "{ANCESTOR_LABEL}: {TRAINER_STEP}"'
-    )
+    lacks = f'job "{labelled[0].name}" has no container "node"' if labelled else "no job has the trainer label"
     path = job.job_origin.field.removesuffix(".spec")
     if dropped:
         yield Finding(

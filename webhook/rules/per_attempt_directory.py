@@ -41,11 +41,11 @@ def check(subject: Subject) -> Iterator[Finding]:
         in_directory = checkpoint.directory is None or any(f"<{field}>" in directory for field in checkpoint.per_pod)
         if in_directory:
             at = checkpoint.directory_origin()
-            problem = f'directory "{directory}" depends on {fields}, which changes with every pod'
+            problem = f'directory "{directory}" changes with every pod: it depends on {fields}'
         else:
             at = checkpoint.mount_origin()
             expression = (checkpoint.mount or {}).get("subPathExpr") or (checkpoint.mount or {}).get("subPath")
-            problem = f'subPathExpr "{expression}" of the mount depends on {fields}, which changes with every pod'
+            problem = f'subPathExpr "{expression}" of the mount changes with every pod: it depends on {fields}'
         yield Finding(
             at=at,
             problem=problem,

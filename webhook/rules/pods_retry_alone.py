@@ -50,7 +50,7 @@ def check(subject: Subject) -> Iterator[Finding]:
                 field = f"podFailurePolicy.rules[{index}]"
                 yield Finding(
                     Origin(origin.object, f"{origin.field}.{field}", f"{origin.short} {field}".strip()),
-                    f'{cause} is ignored in job "{job.name}" with {job.pods} pods, so its pod is retried alone',
+                    f'job "{job.name}" retries one of {job.pods} pods alone: it ignores {cause}',
                     "action: FailJob",
                     job=job.name,
                     subject=f"podFailurePolicy {rule.get('action')} {index}",

@@ -44,10 +44,10 @@ def check(subject: Subject) -> Iterator[Finding]:
 
 def _refused(job: EffectiveJob) -> Finding:
     written = any(layer.pod.get("restartPolicy") for layer in job.layers)
-    told = "restartPolicy OnFailure" if written else "no restartPolicy, so OnFailure"
+    told = "OnFailure" if written else "none, so OnFailure"
     return Finding(
         Origin(job.job_origin.object, f"{job.job_origin.field}.podFailurePolicy", f"job {job.name} podFailurePolicy"),
-        f'job "{job.name}" has a podFailurePolicy and {told}: the Job API takes it with "Never" alone',
+        f'podFailurePolicy of job "{job.name}" needs restartPolicy "Never": it has {told}',
         "template:\n  spec:\n    restartPolicy: Never",
         raised=Severity.DENY,
         job=job.name,
@@ -60,12 +60,15 @@ def _pod_rules(effective: EffectiveSet, job: EffectiveJob) -> Iterator[Finding]:
     if restarts_left(effective.failure_policy, job.name, "PodFailurePolicy") > 0:
         return
     answer = first_rule(effective.failure_policy, job.name, "PodFailurePolicy")
-    ended = f', and failurePolicy rule "{answer[1].get("name") or answer[0]}" then fails the JobSet' if answer else ""
     for index, _, cause in pod_rules(job, "FailJob"):
         field = f"podFailurePolicy.rules[{index}]"
+        problem = f'job "{job.name}" fails at once on {cause}'
+        if answer:
+            rule = answer[1].get("name") or answer[0]
+            problem = f'rule "{rule}" fails the JobSet once job "{job.name}" fails: on {cause}'
         yield Finding(
             Origin(job.job_origin.object, f"{job.job_origin.field}.{field}", f"job {job.name} {field}"),
-            f'job "{job.name}" fails at once on {cause}{ended}',
+            problem,
             "action: Count" if not answer else f"# in failurePolicy.rules[{answer[0]}]:\naction: RestartJobSet",
             job=job.name,
             subject=f"podFailurePolicy {index}",

@@ -44,11 +44,10 @@ def check(subject: Subject) -> Iterator[Finding]:
         written = any(layer.pod.get(_FIELD) is not None for layer in job.layers)
         if not written and not any(one.directory for one in subject.checkpoints):
             continue  # where nothing says what is saved, nobody knows what 30 s are too short for
-        # The place ends with the field's name: said once, the whole fits a warning line.
         told = f"{grace} s" if written else f"{grace} s by default"
         yield Finding(
             job.pod_origin(_FIELD),
-            f'job "{job.name}" gets {told}, and the policy\'s floor is {floor} s',
+            f'pods of job "{job.name}" have {told} to end, under the floor of {floor} s',
             partial(_fix, subject, job.name, floor),
             job=job.name,
             subject=_FIELD,

@@ -59,7 +59,7 @@ def _provisioned(subject: Subject, use: Use, claim: Claim, found: StorageClass) 
     by = f'class "{found.name}" (provisioner {found.provisioner})'
     if found.provisioner == _STATIC:
         if binding_candidates(claim, subject.cluster) == []:
-            problem = f'claim "{claim.name}" has no volume to bind, and {by} makes none'
+            problem = f'claim "{claim.name}" has no volume to bind: {by} makes none'
             yield _finding(subject, use, claim, problem, Severity.WARN)
     elif (
         "ReadWriteMany" in claim.access_modes
@@ -68,7 +68,10 @@ def _provisioned(subject: Subject, use: Use, claim: Claim, found: StorageClass) 
     ):
         candidates = binding_candidates(claim, subject.cluster)
         if isinstance(candidates, Gap) or not candidates:
-            problem = f'claim "{claim.name}": {by} cannot make a file system with accessModes {claim.modes_text()}'
+            problem = (
+                f'claim "{claim.name}" with accessModes {claim.modes_text()} can never bind: '
+                f"{by} cannot make such a file system"
+            )
             # How many pods a runtime's TrainJobs will have is not known.
             alone = subject.is_trainjob and modes_needed(subject) == _ONE_NODE
             yield _finding(subject, use, claim, problem, use.at_most, alone)

@@ -111,12 +111,12 @@ def _not_known(subject: Subject, jobs: list[EffectiveJob], trains: bool) -> Find
         fix = "containers:\n- name: node  # the one that trains"
     else:
         at = job.job_origin
-        open_ = "which job trains is not known"
+        open_ = "which job trains is unknown"
         fix = to_yaml({"metadata": {"labels": {ANCESTOR_LABEL: TRAINER_STEP}}})
         fix += f"\n# in spec.template.spec.replicatedJobs[].template of {job.job_origin.object}, of the one that trains"
     return Finding(
         at=at,
-        problem=open_ if declared else f"{open_}, and no container has {_wanted(subject)}",
+        problem=open_ if declared else f"no container has {_wanted(subject)}: {open_}",
         fix=fix,
         at_most=Severity.AUDIT if declared else None,
         required=subject.require,
@@ -132,7 +132,7 @@ def _declares(container: Raw, variables: Sequence[str]) -> bool:
 
 
 def _wanted(subject: Subject) -> str:
-    demanded = f', and namespace "{subject.namespace}" requires one' if subject.require else ""
+    demanded = f', required in namespace "{subject.namespace}"' if subject.require else ""
     return (" or ".join(subject.policy.directory.variables) or "flag that names its directory") + demanded
 
 

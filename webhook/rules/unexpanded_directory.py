@@ -52,7 +52,7 @@ def check(subject: Subject) -> Iterator[Finding]:
             reason = "is not set in this container" if place is None else "stands later in the list"
             yield Finding(
                 at=checkpoint.directory_origin(),
-                problem=f'directory "{written}" keeps the text "$({name})": "{name}" {reason}',
+                problem=f'directory "{written}" keeps the text "$({name})": it {reason}',
                 fix=partial(_fix, subject, checkpoint),
                 at_most=checkpoint.at_most,
                 job=checkpoint.job.name,
@@ -70,8 +70,7 @@ def _unset(subject: Subject, checkpoint: Checkpoint) -> Iterator[Finding]:
     yield Finding(
         at=checkpoint.mount_origin(),
         problem=(
-            f'mount "{mount.get("mountPath")}" has subPathExpr "{mount.get("subPathExpr")}", '
-            f"and {names} {verb} not set (or empty) in this container"
+            f'{names} in the subPathExpr of mount "{mount.get("mountPath")}" {verb} not set or empty in this container'
         ),
         fix=to_yaml({"spec": {"trainer": {"env": env}}} if receives else {"env": env}),
         at_most=checkpoint.at_most,

@@ -59,7 +59,7 @@ def _finding(subject: Subject, job: EffectiveJob, volume: Raw, sources: list[str
         if own.get("name") == name
         for source in sources_of(own)
     }
-    told = " and ".join(f"{source} ({written.get(source, 'Trainer')})" for source in sources)
+    told = " and ".join(f"{source} ({_owner(written.get(source))})" for source in sources)
     last = next((source for source in reversed(sources) if written.get(source) == subject.label), sources[-1])
     keep = _CLAIM if _CLAIM in sources else last
     beside = subject.is_trainjob and len(set(written.values())) > 1
@@ -78,6 +78,10 @@ def _finding(subject: Subject, job: EffectiveJob, volume: Raw, sources: list[str
         job=job.name,
         subject=f"volume {name}",
     )
+
+
+def _owner(written: str | None) -> str:
+    return "Trainer" if written is None else "TrainJob" if written.startswith("TrainJob/") else "runtime"
 
 
 def _renamed(job: EffectiveJob, name: str, source: str, value: Any) -> Raw:

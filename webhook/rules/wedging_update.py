@@ -171,7 +171,7 @@ def _runtime(subject: Subject) -> Iterator[Finding]:
         return
     yield Finding(
         where,
-        f"the change of {told} reaches {_listed(runs)}",
+        f"the change of {told} wedges {len(runs)} unfinished TrainJob{'' if len(runs) == 1 else 's'}: {_listed(runs)}",
         fix,
         private=_listed(runs),
         counted=(

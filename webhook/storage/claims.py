@@ -128,9 +128,9 @@ def _by_bound_volume(claim: Claim, volume: PersistentVolume, policy: Policy) -> 
     kind, words, unsure = _judge_volume(volume, claim, policy)
     read_only = _read_only(claim)
     if volume.read_only:
-        read_only = "readOnly in its PersistentVolume"
+        read_only = "readOnly in its volume"
     elif "ro" in volume.mount_options:
-        read_only = 'mount option "ro" of its PersistentVolume'
+        read_only = 'mount option "ro" of its volume'
     if nodes := sorted(hostnames(volume)):
         private += f", nodes {' '.join(nodes)}"
     return _storage(claim, kind, words, volume=volume, warn_only=unsure, read_only=read_only, private=private)

@@ -76,7 +76,7 @@ def _inline(volume: Raw, source: str, policy: Policy) -> Storage:
     fact = f'{source} volume "{name}"'
     unsure = False
     if source == CSI:
-        fact = f'inline csi volume "{name}" of driver "{body.get("driver") or ""}"'
+        fact = f'csi volume "{name}" of driver "{body.get("driver") or ""}"'
         unsure = kind is StorageKind.EPHEMERAL
     elif source == "flexVolume":
         fact += f' of driver "{body.get("driver") or ""}", which says nothing of its storage'
@@ -102,7 +102,7 @@ def _by_claim(source: Raw, namespace: str, cluster: ClusterView, policy: Policy,
             words = f", which {why}" if claim is Gap.ABSENT else f": {why}"
             storage = Storage(StorageKind.UNKNOWN, f'claim "{name}"{words}', CLAIM, name, claim)
     if source.get("readOnly"):
-        return _made_read_only(storage, "readOnly in the claim source of the volume")
+        return _made_read_only(storage, "readOnly in the volume")
     return storage
 
 

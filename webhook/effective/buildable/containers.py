@@ -179,7 +179,7 @@ def _refused_variable(job: EffectiveJob, container: str, variable: Raw) -> Itera
     fault = fix = ""
     no_source = False
     if not is_env_name(name):
-        fault, fix = 'has a name that is empty or holds "=" or a character that is not printable ASCII', "name: <NAME>"
+        fault, fix = 'has no valid name: empty, or with "=" or outside printable ASCII', "name: <NAME>"
     elif (source := variable.get("valueFrom")) is not None:
         sources = [key for key, value in source.items() if value is not None]
         no_source = not sources and not variable.get("value") and container != "node"

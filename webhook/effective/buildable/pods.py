@@ -527,7 +527,7 @@ def _fault_of_rule(rule: Raw, containers: list[Any], per_index: bool) -> tuple[s
         if operator not in ("In", "NotIn"):
             return f'a podFailurePolicy rule has operator "{operator or ""}"', fix
         if not values or len(values) > 255 or values != sorted(set(values)) or (operator == "In" and 0 in values):
-            return f"a podFailurePolicy rule has exit codes {values}, which are not ascending, unique and above 0", fix
+            return f"podFailurePolicy exit codes {values} are not ascending, unique and above 0", fix
         if (name := codes.get("containerName")) is not None and name not in containers:
             return f'a podFailurePolicy rule names container "{name}", which the pod does not have', (
                 f"containerName: {containers[0] if containers else 'node'}"
