@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.defaults.world import applied, claim, cluster, job, mounting, request, runtime, trainjob, volume
+from tests.defaults.world import applied, claim, cluster, default, job, mounting, request, runtime, trainjob, volume
 from webhook.cluster.files import FileView
-from webhook.defaults import default
 from webhook.model.policy import Policy
 from webhook.model.release import Release
 

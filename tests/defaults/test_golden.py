@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 
 from tests import golden
-from tests.defaults.world import applied
+from tests.defaults.world import applied, default
 from tests.effective.objects import find_checkpoints
 from webhook.cluster.files import FileView, load_text
-from webhook.defaults import default
 from webhook.effective import build_trainer_pods
 from webhook.model.cluster import Runtime
 from webhook.model.names import CLAIM

@@ -15,6 +15,7 @@ from tests.defaults.world import (
     claim,
     cluster,
     container,
+    default,
     fill,
     job,
     mounting,
@@ -24,7 +25,6 @@ from tests.defaults.world import (
     trainjob,
     volume,
 )
-from webhook.defaults import default
 from webhook.model.policy import Policy
 from webhook.model.release import Release
 

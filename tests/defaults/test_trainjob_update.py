@@ -14,6 +14,7 @@ from tests.defaults.world import (
     applied,
     claim,
     container,
+    default,
     env,
     fill,
     injected,
@@ -26,7 +27,6 @@ from tests.defaults.world import (
     volume,
 )
 from webhook.cluster.files import FileView
-from webhook.defaults import default
 from webhook.model.injected import read_added
 from webhook.model.names import INJECTED, MANAGER
 from webhook.model.policy import Policy

@@ -9,8 +9,10 @@ from typing import Any
 
 import jsonpatch
 
+from webhook import defaults
 from webhook.cluster.files import FileView, load_text
-from webhook.defaults import default
+from webhook.decision.proposal import by_rules
+from webhook.model.cluster import ClusterView
 from webhook.model.names import INJECTED
 from webhook.model.policy import Policy
 from webhook.model.release import Release
@@ -24,6 +26,11 @@ TRAINJOB_NAME = {
     "name": "TRAINJOB_NAME",
     "valueFrom": {"fieldRef": {"fieldPath": "metadata.labels['jobset.sigs.k8s.io/jobset-name']"}},
 }
+
+
+def default(asked: Request, view: ClusterView, policy: Policy, release: Release) -> Defaulted:
+    """The defaults of one request, with the rules to judge what they propose."""
+    return defaults.default(asked, view, policy, release, by_rules(asked, view, policy, release))
 
 
 def container(name: str = "node", **fields: Any) -> Object:

@@ -11,6 +11,7 @@ from typing import Literal
 from webhook.decision.asked import every_rule, rules_to_ask
 from webhook.decision.faults import broken_part, malformed
 from webhook.decision.forged import on_one_line
+from webhook.decision.proposal import by_rules
 from webhook.decision.severity import EXEMPT, PUT_BACK_ONLY, WEIGHT, in_mode, mode_of, noted, weigh
 from webhook.decision.subject import build_subject, with_strays
 from webhook.defaults import default
@@ -42,7 +43,8 @@ def default_object(request: Request, cluster: ClusterView, policy: Policy, relea
     if (fault := malformed(request)) is not None:
         return Defaulted((), request.object, in_mode(fault, mode, policy), mode)
     try:
-        done = default(request, cluster, policy, _release(request, cluster, release), put_back_only)
+        served = _release(request, cluster, release)
+        done = default(request, cluster, policy, served, by_rules(request, cluster, policy, served), put_back_only)
     except Exception as error:
         faults = in_mode(broken_part(request, "defaults", error), mode, policy)
         return Defaulted((), request.object, faults, mode, broken=("defaults",))

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec.structs import replace
 
 from webhook.effective import Built, build, infer, judge_checkpoints, launches_of
-from webhook.effective.checkpoint import Classify
+from webhook.effective.checkpoint import UNJUDGED, Classify, mount_under
 from webhook.model.budget import Reading
 from webhook.model.cluster import ClusterView, Gap, Runtime
 from webhook.model.finding import Origin
 from webhook.model.names import MULTIKUEUE, REQUIRE
-from webhook.model.pod import Checkpoint, EffectiveJob, EffectiveSet, Raw, Storage
+from webhook.model.pod import Checkpoint, DirectoryStatus, EffectiveJob, EffectiveSet, Raw, Storage
 from webhook.model.policy import Policy
 from webhook.model.release import Release
 from webhook.model.request import Request
@@ -49,10 +49,7 @@ def build_subject(
         trainjob = obj
         runtime = given or _runtime_of(request, spec, cluster, release)
         if elsewhere is None:
-            # Trainer below 2.3 ignores managedBy and runs an unsuspended job right here.
-            elsewhere = spec.get("managedBy") == MULTIKUEUE and (
-                release.at_least(Release.V2_3) or bool(spec.get("suspend"))
-            )
+            elsewhere = _is_elsewhere(spec, release)
     else:
         runtime = Runtime(request.kind, request.namespace, request.name, obj, {})
         elsewhere = False
@@ -115,6 +112,53 @@ def build_subject(
         {},
         {} if built is None else built.known,
     )
+
+
+def build_draft(
+    request: Request, cluster: ClusterView, policy: Policy, release: Release, path: str | None
+) -> Subject | None:
+    """What the rules about claims see of a new TrainJob as the defaults would have it; no program is read for them.
+
+    ``path`` is a mount of theirs that stands for the directory in containers without one. None without a runtime.
+    """
+    spec = request.object.get("spec") or {}
+    runtime = _runtime_of(request, spec, cluster, release)
+    if not isinstance(runtime, Runtime):
+        return None
+    elsewhere = _is_elsewhere(spec, release)
+    built = build(request.object, runtime, release)
+    located = built.checkpoints(policy.directory.variables, None)
+    if path is not None:
+        located = tuple([_at(one, path) if one.status is DirectoryStatus.NONE else one for one in located])
+    checkpoints = judge_checkpoints(located, _classifier(request, built.effective, cluster, policy, elsewhere))
+    return Subject(
+        request,
+        release,
+        policy,
+        cluster,
+        runtime,
+        built.effective,
+        checkpoints,
+        claims_elsewhere=elsewhere,
+        memo={},
+        kept=built.known,
+    )
+
+
+def _at(checkpoint: Checkpoint, path: str) -> Checkpoint:
+    mount = mount_under(checkpoint.container, path)
+    volume = None if mount is None else checkpoint.job.volume(str(mount.get("name") or ""))
+    return replace(
+        checkpoint, status=DirectoryStatus.DECLARED, storage=UNJUDGED, directory=path, mount=mount, volume=volume
+    )
+
+
+def _is_elsewhere(spec: Raw, release: Release) -> bool:
+    """Whether its claims are on a worker cluster.
+
+    Trainer below 2.3 ignores managedBy and runs an unsuspended job right here.
+    """
+    return spec.get("managedBy") == MULTIKUEUE and (release.at_least(Release.V2_3) or bool(spec.get("suspend")))
 
 
 def _runtime_of(request: Request, spec: Raw, cluster: ClusterView, release: Release) -> Runtime | Gap:

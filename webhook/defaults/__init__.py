@@ -25,7 +25,7 @@ from webhook.defaults import (
 )
 from webhook.effective import build, build_trainer_pods
 from webhook.model.cluster import ClusterView, Runtime
-from webhook.model.default import Context, Default
+from webhook.model.default import Context, Default, Refused
 from webhook.model.draft import Draft
 from webhook.model.entries import find
 from webhook.model.finding import Judged, as_set, broken_rule
@@ -61,10 +61,16 @@ RUNTIME_UPDATE: Final = (*RUNTIME_PUT_BACK, restart_budget.DEFAULT, immutable_de
 
 
 def default(
-    request: Request, cluster: ClusterView, policy: Policy, release: Release, put_back_only: bool = False
+    request: Request,
+    cluster: ClusterView,
+    policy: Policy,
+    release: Release,
+    refused: Refused,
+    put_back_only: bool = False,
 ) -> Defaulted:
     """The patch for one request. ``mode`` of the answer is not set here.
 
+    ``refused`` says whether the rules would deny a claim that is put under the directory: then it is left out.
     ``put_back_only``: nothing new is filled in, but what an UPDATE takes away of what was filled in before is put back.
 
     ``findings`` are what ``/mutate`` has to say, with policy's severity and never a denial. A default that raises is
@@ -85,15 +91,12 @@ def default(
         context.build = _builder(request, release)
     elif request.operation == "UPDATE":
         context.recorded = read_added(request.old, request.object)
-    for one in defaults:
-        mark = draft.mark()
-        try:
-            if one.apply(draft, context):
-                applied.append(one.name)
-        except Exception as error:
-            draft.undo(mark)
-            broken.append(one.name)
-            context.findings.append(_fault(request, one.name, error))
+    _apply(defaults, draft, context, applied, broken)
+    if defaults is TRAINJOB_CREATE and draft.patch and _withdrawn(draft, context, refused, applied, broken):
+        # A claim that the pods mount already may do where the one that was asked for does not.
+        _apply((checkpoint_variables.DEFAULT,), draft, context, applied, broken)
+        if draft.patch:
+            _withdrawn(draft, context, refused, applied, broken)
     if draft.patch or _carries_record(defaults, request):
         try:
             if _record(draft, context) and not applied:
@@ -104,6 +107,39 @@ def default(
             context.findings.append(_fault(request, "record", error))
     findings = tuple([told for finding in context.findings for told in as_set(finding, policy.rules)])
     return Defaulted(tuple(draft.patch), draft.object, findings, applied=tuple(applied), broken=tuple(broken))
+
+
+def _apply(
+    defaults: tuple[Default, ...], draft: Draft, context: Context, applied: list[str], broken: list[str]
+) -> None:
+    for one in defaults:
+        mark = draft.mark()
+        try:
+            if one.apply(draft, context):
+                applied.append(one.name)
+        except Exception as error:
+            draft.undo(mark)
+            broken.append(one.name)
+            context.findings.append(_fault(context.request, one.name, error))
+
+
+def _withdrawn(draft: Draft, context: Context, refused: Refused, applied: list[str], broken: list[str]) -> bool:
+    """Whether what was added is taken back, since the rules would deny the claim or could not tell."""
+    try:
+        fault = refused(draft.object, context.path)
+    except Exception as error:
+        fault = ("", "")
+        context.say_refused = None
+        broken.append("proposal")
+        context.findings.append(_fault(context.request, "proposal", error))
+    if fault is None:
+        return False
+    if context.say_refused is not None:
+        context.say_refused(*fault)
+    draft.undo(0)
+    applied.clear()
+    context.withdraw()
+    return True
 
 
 def _defaults(request: Request, policy: Policy, put_back_only: bool) -> tuple[Default, ...]:

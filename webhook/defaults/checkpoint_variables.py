@@ -23,7 +23,6 @@ from webhook.storage.placing import (
     sidecars_agree,
     switches_framework_on,
 )
-from webhook.storage.refusal import refusal
 
 TRAINER: Final = ("spec", "trainer")
 ENV: Final = (*TRAINER, "env")
@@ -99,8 +98,6 @@ def _mounted_claim(
         mount, storage = writable[0]
         # A claim made from a template goes with the run, and a sub-path that is expanded may differ in every pod.
         if effective.template(mount.get("name") or "") is not None or mount.get("subPathExpr"):
-            return None
-        if refusal(storage, effective.training_pods, context.cluster, context.policy) is not None:
             return None
         where.add((storage.claim_name or "", mount.get("mountPath") or "", mount.get("subPath") or ""))
     if len(where) != 1:

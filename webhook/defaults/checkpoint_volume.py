@@ -9,6 +9,7 @@ tiered layout is asked for.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 
 from webhook.model.default import Context, Default
@@ -28,7 +29,6 @@ from webhook.storage.placing import (
     sidecars_agree,
     targets_of,
 )
-from webhook.storage.refusal import refusal
 
 VOLUME: Final = "checkpoint-guard"
 
@@ -73,11 +73,6 @@ def apply(draft: Draft, context: Context) -> bool:
     mount = {"name": name, "mountPath": path}
     if directory is not None:
         mount["subPath"] = directory[1:]
-    refused = refusal(context.storage_of(volume, mount), effective.training_pods, context.cluster, context.policy)
-    if refused is not None:
-        if asked_by is not None:
-            say_not_mounted(context, claim, asked_by, *refused)
-        return False
     targets = targets_of(trained)
     if not place(draft, context.release, targets, (volume,), (mount,)):
         return False
@@ -86,6 +81,8 @@ def apply(draft: Draft, context: Context) -> bool:
     context.added_volumes = (volume,)
     context.added_mounts = (mount,)
     context.targets = targets
+    if asked_by is not None:
+        context.say_refused = partial(say_not_mounted, context, claim, asked_by)
     return True
 
 

@@ -9,6 +9,7 @@ mounted already. Where the TrainJob itself asks and the layout cannot be made, a
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Final
 
 from webhook.model.cluster import Gap
@@ -34,7 +35,6 @@ from webhook.storage.placing import (
     switches_framework_on,
     targets_of,
 )
-from webhook.storage.refusal import refusal
 
 FAST: Final = "CKPT_FAST_DIR"
 DURABLE_VOLUME: Final = "checkpoint-guard"
@@ -142,14 +142,6 @@ def _make(draft: Draft, context: Context, durable: str, fast: str) -> None:
         "persistentVolumeClaim": {"claimName": claim},
     }
     mount = {"name": volume["name"], "mountPath": durable, **sub_path}
-    refused = refusal(context.storage_of(volume, mount), effective.training_pods, context.cluster, context.policy)
-    if refused is not None:
-        if asked_by is not None:
-            say_not_mounted(context, claim, asked_by, *refused)
-            return
-        raise _NotMade(
-            f'claim "{claim}" is not fit for it: {refused[1]}', f"{CLAIM}: <a claim that every pod can write>"
-        )
     variables = _variables(draft, context, durable, fast, named="subPathExpr" in sub_path)
     if len(draft.get(ENV) or ()) + len(variables) > MAX_ENV:
         raise _NotMade(f"spec.trainer.env has no room for {len(variables)} more variables", "# leave some out")
@@ -171,6 +163,14 @@ def _make(draft: Draft, context: Context, durable: str, fast: str) -> None:
     context.added_env = tuple(variables)
     context.added_volumes, context.added_mounts = tuple(volumes), tuple(mounts)
     context.targets = targets
+    if asked_by is not None:
+        context.say_refused = partial(say_not_mounted, context, claim, asked_by)
+    elif annotation_of(context, LAYOUT)[1] == "TrainJob":
+        context.say_refused = partial(_say_not_fit, context, claim)
+
+
+def _say_not_fit(context: Context, claim: str, rule: str, fact: str) -> None:
+    _say(context, LAYOUT, f'claim "{claim}" is not fit for it: {fact}', f"{CLAIM}: <a claim that every pod can write>")
 
 
 def _policys_claim(context: Context) -> object:

@@ -17,6 +17,10 @@ from webhook.model.policy import Policy
 from webhook.model.release import Release
 from webhook.model.request import Request
 
+Refused = Callable[[Raw, str | None], tuple[str, str] | None]
+"""(object with what the defaults added, mount that stands for the directory where none is declared) -> id and fact of
+the rule that would deny the claim."""
+
 
 class Context:
     """What the defaults of one request see, and what they tell each other and the one who called.
@@ -44,6 +48,7 @@ class Context:
         "release",
         "request",
         "runtime",
+        "say_refused",
         "storage_of",
         "targets",
         "tiered",
@@ -75,9 +80,16 @@ class Context:
         """With the three above: what has been added to the TrainJob."""
         self.recorded: Added | None = None
         """On UPDATE of a TrainJob: what its record says was added before."""
+        self.say_refused: Callable[[str, str], None] | None = None
+        """What tells that the rules would deny the claim (id and fact), where somebody asked for it."""
         self.added_to_jobs: dict[str, AddedToJob] = {}
         """What has been added to the runtime, by replicatedJob."""
         self.max_restarts_added: int | None = None
+
+    def withdraw(self) -> None:
+        """Nothing has been added to the TrainJob after all."""
+        self.path, self.say_refused = None, None
+        self.added_env, self.added_volumes, self.added_mounts, self.targets = (), (), (), {}
 
 
 class Default(Struct, frozen=True):

@@ -164,6 +164,7 @@ def say_not_mounted(context: Context, claim: str, asked_by: tuple[str, str], rul
     """Somebody asked for the claim by name, so it is not left out in silence."""
     where = context.request.namespace or "default"
     fix = f"<claim>\n# <claim>: one that all training pods can write, see kubectl get pvc -n {where}"
+    fact = fact.removeprefix(f'claim "{claim}" ')
     _say(context, rule, asked_by, f'claim "{claim}" was not mounted: {fact}', fix, claim)
 
 
