@@ -18,6 +18,7 @@ from webhook.audit import AuditLog, DescriptorSink, FileSink, Sink
 from webhook.metrics import Metrics
 from webhook.model.cluster import (
     Claim,
+    CsiDriver,
     Gap,
     Namespace,
     PersistentVolume,
@@ -79,6 +80,9 @@ class NothingKnown:
         return Gap.UNKNOWN
 
     def default_storage_class(self) -> StorageClass | Gap:
+        return Gap.UNKNOWN
+
+    def csi_driver(self, name: str) -> CsiDriver | Gap:
         return Gap.UNKNOWN
 
     def namespace(self, name: str) -> Namespace | Gap:

@@ -114,7 +114,7 @@ def test_no_single_claim_to_write(pod: Any) -> None:
 
 def test_a_claim_that_one_node_alone_can_mount() -> None:
     rt, one = runtime(job(pod=mounting()), policy={}), claim("mine", "ReadWriteOnce")
-    assert fill(trainjob(trainer={"numNodes": 2}), rt, one, volume("nfs", "ReadWriteOnce")).patch == ()
+    assert fill(trainjob(trainer={"numNodes": 2}), rt, one, volume("rbd", "ReadWriteOnce")).patch == ()
     assert env(fill(trainjob(trainer={"numNodes": 1}), rt, one, volume()).object) == ADDED
 
 

@@ -11,6 +11,7 @@ from tests.defaults.world import (
     SHAPE_RELEASES,
     TRAINJOB_NAME,
     claim,
+    cluster,
     container,
     env,
     fill,
@@ -19,10 +20,12 @@ from tests.defaults.world import (
     mounting,
     mpi_runtime,
     pods,
+    request,
     runtime,
     trainjob,
     volume,
 )
+from webhook.decision import review_object
 from webhook.model.finding import Severity
 from webhook.model.policy import Defaults, Policy
 from webhook.model.release import Release
@@ -116,7 +119,7 @@ EBS = {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"
         ((claim("mine", metadata={"deletionTimestamp": "2026-01-01T00:00:00Z"}), volume()), "unusable-claim"),
         ((claim("mine", phase="Lost"), volume()), "unusable-claim"),
         ((claim("mine", spec={"volumeMode": "Block"}), volume()), "unusable-claim"),
-        ((claim("mine", "ReadWriteOnce"), volume("nfs", "ReadWriteOnce")), "claim-not-shared"),
+        ((claim("mine", "ReadWriteOnce"), volume("rbd", "ReadWriteOnce")), "claim-not-shared"),
         ((claim("mine", "ReadWriteOncePod"), volume("nfs")), "claim-not-shared"),
         ((claim("mine", spec={"volumeName": "", "storageClassName": "no"}), EBS | {"provisioner": "x"}, volume()),
          "unbindable-claim"),
@@ -139,9 +142,34 @@ def test_what_would_be_denied_is_left_out_and_said(state: tuple[Any, ...], rule:
 
 def test_a_policys_claim_that_would_be_denied_is_left_out_in_silence() -> None:
     state = (runtime(policy={}), claim("train-ckpt", "ReadWriteOnce"))
-    done = fill(trainjob(trainer={"numNodes": 2}), *state, volume("nfs", "ReadWriteOnce"))
+    done = fill(trainjob(trainer={"numNodes": 2}), *state, volume("rbd", "ReadWriteOnce"))
     assert (done.patch, done.findings) == ((), ())
     assert fill(trainjob(trainer={"numNodes": 2}), *state, volume()).patch, "a volume that offers more may do"
+
+
+PINNED = {"containers": [container()], "nodeSelector": {"kubernetes.io/hostname": "n1"}}
+
+
+@pytest.mark.parametrize(
+    ("pod", "source", "verdict"),
+    [(None, "rbd", "deny"), (PINNED, "rbd", "warn"), (None, "nfs", "warn"), (None, "hostPath", "deny")],
+)
+def test_by_annotation_or_mounted_by_hand_a_claim_is_judged_alike(pod: Any, source: str, verdict: str) -> None:
+    state = (claim("mine", "ReadWriteOnce"), volume(source, "ReadWriteOnce"))
+    asked = trainjob(annotations=ASKED, trainer={"numNodes": 2})
+    by_hand = trainjob(trainer={"numNodes": 2})
+
+    own = {**(pod or {"containers": [container()]}), "volumes": [VOLUME]}
+    own["containers"] = [
+        container(env=[{"name": "CKPT_DIR", "value": "/c"}], volumeMounts=[{"name": VOLUME["name"], "mountPath": "/c"}])
+    ]
+    mounted = runtime(job(pod=own, backoffLimit=0), policy={}, failurePolicy={"maxRestarts": 3})
+    decision = review_object(request(by_hand), cluster(mounted, *state), Policy(rules={"short-grace": "off"}))
+    assert decision.verdict == verdict
+
+    done = fill(asked, runtime(job(pod=pod), policy={}), *state)
+    assert bool(done.patch) == (verdict != "deny")
+    assert bool(done.findings) == (verdict == "deny")
 
 
 def test_one_pod_may_have_a_claim_for_one_node() -> None:

@@ -12,7 +12,7 @@ from tests.golden import captures
 from tests.server.serving import body_of, review
 from webhook.bootstrap import NothingKnown
 from webhook.cluster.tables import Tables
-from webhook.model.cluster import Claim, Gap, Namespace, PersistentVolume, Runtime, StorageClass
+from webhook.model.cluster import Claim, CsiDriver, Gap, Namespace, PersistentVolume, Runtime, StorageClass
 
 PROGRAM = """\
 import os, torch
@@ -281,6 +281,9 @@ class OddCluster(NothingKnown):
 
     def default_storage_class(self) -> StorageClass | Gap:
         return self._default
+
+    def csi_driver(self, name: str) -> CsiDriver | Gap:
+        return Gap.UNKNOWN
 
     def namespace(self, name: str) -> Namespace | Gap:
         return self._namespace

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from webhook.model.cluster import (
     Claim,
+    CsiDriver,
     Gap,
     Namespace,
     PersistentVolume,
@@ -60,6 +61,12 @@ class View:
             if isinstance(item, StorageClass) and item.default:
                 return item
         return self._miss("StorageClass")
+
+    def csi_driver(self, name: str) -> CsiDriver | Gap:
+        for item in self.objects:
+            if isinstance(item, CsiDriver) and item.name == name:
+                return item
+        return self._miss("CSIDriver")
 
     def namespace(self, name: str) -> Namespace | Gap:
         return Gap.ABSENT

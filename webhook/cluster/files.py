@@ -27,7 +27,17 @@ from webhook.cluster.yaml_text import (
     split,
     steps_of,
 )
-from webhook.model.cluster import Claim, Gap, Namespace, PersistentVolume, Run, RunDirectory, Runtime, StorageClass
+from webhook.model.cluster import (
+    Claim,
+    CsiDriver,
+    Gap,
+    Namespace,
+    PersistentVolume,
+    Run,
+    RunDirectory,
+    Runtime,
+    StorageClass,
+)
 from webhook.model.names import API_VERSION, KINDS
 from webhook.model.policy import Policy
 from webhook.model.printable import printable
@@ -48,12 +58,13 @@ _API_VERSIONS: Final[dict[str, tuple[str, ...]]] = {
     "PersistentVolumeClaim": ("v1",),
     "PersistentVolume": ("v1",),
     "StorageClass": ("storage.k8s.io/v1", "storage.k8s.io/v1beta1"),
+    "CSIDriver": ("storage.k8s.io/v1", "storage.k8s.io/v1beta1"),
     "Namespace": ("v1",),
     "ConfigMap": ("v1",),
 }
 STATE_KINDS: Final = tuple(_API_VERSIONS)
 _OUR_GROUP: Final = API_VERSION.partition("/")[0] + "/"
-_CLUSTER_SCOPED: Final = ("ClusterTrainingRuntime", "PersistentVolume", "StorageClass", "Namespace")
+_CLUSTER_SCOPED: Final = ("ClusterTrainingRuntime", "PersistentVolume", "StorageClass", "CSIDriver", "Namespace")
 _WORDS: Final = tuple((kind, kind.encode()) for kind in STATE_KINDS)
 _WITHIN: Final = ((b"PersistentVolume", b"PersistentVolumeClaim"), (b"TrainingRuntime", b"ClusterTrainingRuntime"))
 """Names that stand in a longer one."""
@@ -732,6 +743,9 @@ class FileView:
 
     def default_storage_class(self) -> StorageClass | Gap:
         return self.store.default_storage_class()
+
+    def csi_driver(self, name: str) -> CsiDriver | Gap:
+        return self.store.csi_driver(name)
 
     def namespace(self, name: str) -> Namespace | Gap:
         return self.store.namespace(name)

@@ -7,6 +7,7 @@ PersistentVolume            modes, class, source with its driver and readOnly, m
                             volumeMode, capacity, phase, claimRef while no claim holds it: storage kinds,
                             unbindable-claim, zone-split, claim-too-small
 StorageClass                provisioner, default or not, binding mode, mount options, zones: storage kinds, zone-split
+CSIDriver                   attachRequired, fsGroupPolicy: claim-not-shared, unwritable-claim
 Namespace                   labels, annotations of ours: mode, require, default-claim, the policy's selectors
 TrainingRuntime and         the object without managedFields and last-applied: everything
 ClusterTrainingRuntime
@@ -27,6 +28,7 @@ from webhook.model.release import Release
 CLAIM: Final = "PersistentVolumeClaim"
 VOLUME: Final = "PersistentVolume"
 CLASS: Final = "StorageClass"
+CSI_DRIVER: Final = "CSIDriver"
 NAMESPACE: Final = "Namespace"
 RUNTIME: Final = "TrainingRuntime"
 CLUSTER_RUNTIME: Final = "ClusterTrainingRuntime"
@@ -49,6 +51,8 @@ class Kind(Struct, frozen=True):
     only: str = ""
     """The one object of the kind that is looked at."""
     page: int = 500
+    needed: bool = True
+    """Whether the server waits for it before it is ready. What only makes a denial milder may come later."""
 
     @property
     def collection(self) -> str:
@@ -69,6 +73,7 @@ KINDS: Final = {
         Kind(CRD, "/apis/apiextensions.k8s.io/v1", "customresourcedefinitions", False, only=TRAINJOB_CRD),
         Kind(NAMESPACE, "/api/v1", "namespaces", False),
         Kind(CLASS, "/apis/storage.k8s.io/v1", "storageclasses", False),
+        Kind(CSI_DRIVER, "/apis/storage.k8s.io/v1", "csidrivers", False, needed=False),
         Kind(VOLUME, "/api/v1", "persistentvolumes", False),
         Kind(CLAIM, "/api/v1", "persistentvolumeclaims"),
         Kind(CLUSTER_RUNTIME, _TRAINER, "clustertrainingruntimes", False, page=100),

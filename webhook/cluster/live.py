@@ -23,6 +23,7 @@ from webhook.cluster.kinds import (
     CLASS,
     CLUSTER_RUNTIME,
     CONFIG_MAP,
+    CSI_DRIVER,
     KINDS,
     NAMESPACE,
     RUNTIME,
@@ -31,7 +32,7 @@ from webhook.cluster.kinds import (
     VOLUME,
     Page,
 )
-from webhook.cluster.objects import created, parse_claim, parse_run, parse_storage_class, snapshot_text
+from webhook.cluster.objects import created, parse_claim, parse_csi_driver, parse_run, parse_storage_class, snapshot_text
 from webhook.cluster.tables import (
     LATER,
     Later,
@@ -47,6 +48,7 @@ from webhook.cluster.watch import Watch
 from webhook.model.cluster import (
     Claim,
     ClusterView,
+    CsiDriver,
     Gap,
     Namespace,
     PersistentVolume,
@@ -209,6 +211,8 @@ class Reader:
             return Answer((table.get(key[1]) if key is not None else None) or Gap.ABSENT)
         if kind == CLASS:
             return Answer(parse_storage_class(raw))
+        if kind == CSI_DRIVER:
+            return Answer(parse_csi_driver(raw))
         if kind == NAMESPACE:
             return Answer(keep_namespace(raw))
         if kind == CONFIG_MAP:
@@ -324,6 +328,11 @@ class LiveView:
         if self._tables is not None and self._synced(CLASS):
             stored = self._tables.classes.default()
         found: StorageClass | Gap = self._look((DEFAULT_CLASS, "", ""), stored)
+        return found
+
+    def csi_driver(self, name: str) -> CsiDriver | Gap:
+        stored = None if self._tables is None else self._tables.drivers.get(name)
+        found: CsiDriver | Gap = self._look((CSI_DRIVER, "", name), stored)
         return found
 
     def namespace(self, name: str) -> Namespace | Gap:

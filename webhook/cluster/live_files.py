@@ -18,7 +18,17 @@ from webhook.cluster.files import Document, FileView
 from webhook.cluster.kinds import TRAINJOB, served_release
 from webhook.cluster.live import LiveView, Reader, read_into
 from webhook.cluster.objects import parse_run
-from webhook.model.cluster import Claim, Gap, Namespace, PersistentVolume, Run, RunDirectory, Runtime, StorageClass
+from webhook.model.cluster import (
+    Claim,
+    CsiDriver,
+    Gap,
+    Namespace,
+    PersistentVolume,
+    Run,
+    RunDirectory,
+    Runtime,
+    StorageClass,
+)
 from webhook.model.names import GROUP
 from webhook.model.policy import Policy
 from webhook.model.release import Release
@@ -111,6 +121,10 @@ class LiveFiles(FileView):
     def default_storage_class(self) -> StorageClass | Gap:
         found = self.store.default_storage_class()
         return self._either("StorageClass", self._live.default_storage_class()) if _gap(found) else found
+
+    def csi_driver(self, name: str) -> CsiDriver | Gap:
+        found = self.store.csi_driver(name)
+        return self._either("CSIDriver", self._live.csi_driver(name)) if _gap(found) else found
 
     def namespace(self, name: str) -> Namespace | Gap:
         found = self.store.namespace(name)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from webhook.model.cluster import Claim, Namespace, PersistentVolume, Run, Runtime, StorageClass
+from webhook.model.cluster import Claim, CsiDriver, Namespace, PersistentVolume, Run, Runtime, StorageClass
 from webhook.model.names import DEFAULT_CLASS
 from webhook.model.size import parse_bytes
 
@@ -120,6 +120,16 @@ def parse_storage_class(raw: Mapping[str, Any]) -> StorageClass:
         _options(raw),
         _strings(raw, "parameters"),
         frozenset(zones),
+    )
+
+
+def parse_csi_driver(raw: Mapping[str, Any]) -> CsiDriver:
+    """A CSIDriver."""
+    spec = _map(raw, "spec")
+    return CsiDriver(
+        _text(_map(raw, "metadata"), "name"),
+        spec.get("attachRequired") is not False,
+        _text(spec, "fsGroupPolicy") or "ReadWriteOnceWithFSType",
     )
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from webhook.cluster.objects import (
     created,
     parse_claim,
+    parse_csi_driver,
     parse_namespace,
     parse_run,
     parse_runtime,
@@ -15,7 +16,17 @@ from webhook.cluster.objects import (
     parse_volume,
     snapshot_text,
 )
-from webhook.model.cluster import Claim, Gap, Namespace, PersistentVolume, Run, Runtime, StorageClass, finished
+from webhook.model.cluster import (
+    Claim,
+    CsiDriver,
+    Gap,
+    Namespace,
+    PersistentVolume,
+    Run,
+    Runtime,
+    StorageClass,
+    finished,
+)
 
 Raw = Mapping[str, Any]
 
@@ -34,6 +45,7 @@ class Store:
         self._by_class: dict[str, list[PersistentVolume]] | None = None
         self._classes: dict[str, StorageClass] = {}
         self._class_age: dict[str, str] = {}
+        self._drivers: dict[str, CsiDriver] = {}
         self._namespaces: dict[str, Namespace] = {}
         self._runtimes: dict[tuple[str, str, str], Runtime] = {}
         self._trainjobs: dict[tuple[str, str], Raw] = {}
@@ -52,6 +64,9 @@ class Store:
             found = parse_storage_class(raw)
             self._classes[found.name] = found
             self._class_age[found.name] = created(raw)
+        elif kind == "CSIDriver":
+            driver = parse_csi_driver(raw)
+            self._drivers[driver.name] = driver
         elif kind == "Namespace":
             namespace = parse_namespace(raw)
             self._namespaces[namespace.name] = namespace
@@ -116,6 +131,9 @@ class Store:
     def _before(self, one: StorageClass, other: StorageClass) -> bool:
         age, other_age = self._class_age[one.name], self._class_age[other.name]
         return age > other_age if age != other_age else one.name < other.name
+
+    def csi_driver(self, name: str) -> CsiDriver | Gap:
+        return self._drivers.get(name) or self.miss("CSIDriver")
 
     def namespace(self, name: str) -> Namespace | Gap:
         return self._namespaces.get(name) or self.miss("Namespace")

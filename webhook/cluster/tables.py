@@ -19,6 +19,7 @@ from webhook.cluster.kinds import (
     CLASS,
     CLUSTER_RUNTIME,
     CRD,
+    CSI_DRIVER,
     NAMESPACE,
     RUNTIME,
     TRAINJOB,
@@ -35,6 +36,7 @@ from webhook.cluster.objects import (
     NOT_SOURCES,
     created,
     parse_claim,
+    parse_csi_driver,
     parse_namespace,
     parse_run,
     parse_runtime,
@@ -43,6 +45,7 @@ from webhook.cluster.objects import (
 )
 from webhook.model.cluster import (
     Claim,
+    CsiDriver,
     Gap,
     Namespace,
     PersistentVolume,
@@ -332,6 +335,34 @@ def default_class(among: Iterable[tuple[StorageClass, str]]) -> StorageClass | N
     return None if best is None else best[0]
 
 
+class DriverTable:
+    """CSIDrivers."""
+
+    def __init__(self) -> None:
+        self._rows: dict[str, CsiDriver] = {}
+
+    def put(self, raw: Raw | bytes) -> Key | None:
+        found = load(raw)
+        made = None if found is None else parse_csi_driver(found)
+        if made is None or not made.name:
+            return None
+        self._rows[made.name] = made
+        return "", made.name
+
+    def remove(self, key: Key) -> None:
+        self._rows.pop(key[1], None)
+
+    def get(self, name: str) -> CsiDriver | None:
+        return self._rows.get(name)
+
+    def all_keys(self) -> Iterator[Key]:
+        for name in self._rows:
+            yield "", name
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+
 class NamespaceTable:
     """Namespaces: their labels, and the annotations of ours."""
 
@@ -597,6 +628,7 @@ class Tables:
         self.claims = ClaimTable()
         self.volumes = VolumeTable()
         self.classes = ClassTable()
+        self.drivers = DriverTable()
         self.namespaces = NamespaceTable()
         self.runs = RunTable()
         self.cluster_runtimes = RuntimeTable(
@@ -609,6 +641,7 @@ class Tables:
             CLAIM: self.claims,
             VOLUME: self.volumes,
             CLASS: self.classes,
+            CSI_DRIVER: self.drivers,
             NAMESPACE: self.namespaces,
             RUNTIME: self.runtimes,
             CLUSTER_RUNTIME: self.cluster_runtimes,

@@ -301,7 +301,7 @@ class Watches:
 
     async def wait_synced(self) -> None:
         """Returns when every kind has been listed once; says every while what it waits for."""
-        waiting = [asyncio.ensure_future(watch.synced.wait()) for watch in self.watches]
+        waiting = [asyncio.ensure_future(watch.synced.wait()) for watch in self.watches if watch.kind.needed]
         try:
             while True:
                 _, pending = await asyncio.wait(waiting, timeout=10)

@@ -85,6 +85,16 @@ class StorageClass(Struct, frozen=True):
     """From ``allowedTopologies``; empty means any."""
 
 
+class CsiDriver(Struct, frozen=True):
+    """A CSIDriver; what the object leaves out is what the API server fills in."""
+
+    name: str
+    attach_required: bool = True
+    """Whether its volumes are attached to a node before they are mounted, so that ReadWriteOnce is enforced."""
+    fs_group_policy: str = "ReadWriteOnceWithFSType"
+    """``None``, ``File`` or ``ReadWriteOnceWithFSType``: whether the kubelet applies a pod's ``fsGroup``."""
+
+
 class Namespace(Struct, frozen=True):
     """A Namespace's labels and annotations."""
 
@@ -154,6 +164,8 @@ class ClusterView(Protocol):
     def storage_class(self, name: str) -> StorageClass | Gap: ...
 
     def default_storage_class(self) -> StorageClass | Gap: ...
+
+    def csi_driver(self, name: str) -> CsiDriver | Gap: ...
 
     def namespace(self, name: str) -> Namespace | Gap: ...
 

@@ -13,23 +13,38 @@ Good:
       accessModes: [ReadWriteMany]
 Reads: access modes of every claim of the training pods, inline disks, the number of pods (over all jobs that train).
 Silent when: one pod has it; the claim is absent (missing-claim) or unknown; all mount a ReadOnlyMany claim read-only.
-All pods pinned to one hostname, or a volume that offers more than its claim asks for: warned about, not denied.
+All pods kept on one node (pinned to one hostname, required pod affinity by hostname), a file server that no node
+attaches (NFS, a CSIDriver with attachRequired: false), or a volume that offers more than its claim asks for: warned
+about, not denied.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
+from typing import Final
 
 from webhook.model.cluster import Claim, PersistentVolume
 from webhook.model.finding import Finding, Fix, Severity
-from webhook.model.pod import EffectiveJob, Raw, StorageKind
+from webhook.model.pod import StorageKind
 from webhook.model.rule import Rule
 from webhook.model.sign import ODD_CLAIMS
 from webhook.model.subject import Subject
-from webhook.storage import Use, claim_instead, named_claim, new_claim, size_of, volume_uses
+from webhook.storage import (
+    Use,
+    claim_instead,
+    is_attached,
+    named_claim,
+    new_claim,
+    on_one_node,
+    size_of,
+    volume_uses,
+)
 
-_HOSTNAME = "kubernetes.io/hostname"
+_ONE_NODE: Final = "all of them run on one node: when it is lost or full, the run waits for it for ever"
+_NOT_ENFORCED: Final = (
+    "no node attaches it, so several can mount it; another class of the same claim would hold all but one pod up"
+)
 
 
 def check(subject: Subject) -> Iterator[Finding]:
@@ -49,48 +64,31 @@ def check(subject: Subject) -> Iterator[Finding]:
             what, name = f"{use.storage.fact}, a disk that one node mounts", use.name
         else:
             continue
+        works = _may_work(subject, use)
         yield Finding(
             at=use.origin(),
             problem=f"{use.pods} training pods mount {what}",
             fix=partial(_fix, subject, use) if isinstance(claim, Claim) else _instead(subject, use),
-            at_most=Severity.WARN if _may_work(use) else use.at_most,
+            at_most=use.at_most if works is None else Severity.WARN,
             job=use.job,
             container=use.container,
             subject=name,
+            why=works,
         )
 
 
-def _may_work(use: Use) -> bool:
-    if isinstance(use.claim, Claim) and "ReadWriteOncePod" in use.claim.access_modes:
-        return False
-    volume = use.storage.volume
-    if isinstance(volume, PersistentVolume) and "ReadWriteMany" in volume.access_modes:
-        return True
-    hosts = {_hostname(job) for job in use.jobs}
-    return len(hosts) == 1 and None not in hosts
-
-
-def _hostname(job: EffectiveJob) -> str | None:
-    """The one node that all pods of the job are pinned to; None where there is a choice."""
-    pinned = (job.pod.get("nodeSelector") or {}).get(_HOSTNAME) or job.pod.get("nodeName")
-    if pinned:
-        return str(pinned)
-    affinity = (job.pod.get("affinity") or {}).get("nodeAffinity") or {}
-    terms = (affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or {}).get("nodeSelectorTerms") or ()
-    hosts = {_only_host(term) for term in terms}
-    return hosts.pop() if len(hosts) == 1 else None
-
-
-def _only_host(term: Raw) -> str | None:
-    for expression in [*(term.get("matchExpressions") or ()), *(term.get("matchFields") or ())]:
-        values = expression.get("values") or []
-        if (
-            expression.get("key") in (_HOSTNAME, "metadata.name")
-            and expression.get("operator") == "In"
-            and len(values) == 1
-        ):
-            return str(values[0])
-    return None
+def _may_work(subject: Subject, use: Use) -> str | None:
+    """Why several pods may mount it all the same, as a ``why``; None where they cannot."""
+    if isinstance(use.claim, Claim):
+        if "ReadWriteOncePod" in use.claim.access_modes:
+            return None
+        volume = use.storage.volume
+        if isinstance(volume, PersistentVolume) and "ReadWriteMany" in volume.access_modes:
+            return RULE.why
+        if not is_attached(use.storage, subject.cluster, subject.policy):
+            return _NOT_ENFORCED
+    assert subject.effective is not None  # noqa: S101 - there are no uses without it
+    return _ONE_NODE if on_one_node(use.jobs, subject.effective) else None
 
 
 def _instead(subject: Subject, use: Use) -> Fix:

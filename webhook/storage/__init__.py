@@ -4,8 +4,9 @@ from webhook.storage.claims import binding_candidates, class_of, describe, hostn
 from webhook.storage.instead import claim_instead, free_name, modes_needed, named_claim, new_claim, override_at, size_of
 from webhook.storage.kinds import classify
 from webhook.storage.on_claim import path_on_claim
-from webhook.storage.reach import inline_reach, provisioner_reach
+from webhook.storage.reach import driver_of, inline_reach, is_attached, provisioner_reach
 from webhook.storage.sources import SOURCES, source_of
+from webhook.storage.together import on_one_node
 from webhook.storage.uses import Use, claim_signs, claim_uses, volume_uses
 
 __all__ = [
@@ -18,12 +19,15 @@ __all__ = [
     "class_of",
     "classify",
     "describe",
+    "driver_of",
     "free_name",
     "hostnames",
     "inline_reach",
+    "is_attached",
     "modes_needed",
     "named_claim",
     "new_claim",
+    "on_one_node",
     "override_at",
     "path_on_claim",
     "provisioner_reach",

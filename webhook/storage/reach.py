@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
+from webhook.model.cluster import ClusterView, CsiDriver, PersistentVolume, StorageClass
+from webhook.model.pod import Storage
 from webhook.model.policy import BUILT_IN_INLINE_DRIVERS, BUILT_IN_PROVISIONERS, Policy, Reach
 
 
@@ -15,6 +18,44 @@ def provisioner_reach(name: str, policy: Policy) -> Reach | None:
 def inline_reach(driver: str, policy: Policy) -> Reach | None:
     """The reach of a CSI driver that a pod uses inline; None where it is not known to keep anything."""
     return _look_up(driver, policy.storage.inline_drivers) or _look_up(driver, BUILT_IN_INLINE_DRIVERS)
+
+
+_NOT_ATTACHED: Final = frozenset(
+    (
+        "nfs.csi.k8s.io",
+        "efs.csi.aws.com",
+        "fsx.csi.aws.com",
+        "filestore.csi.storage.gke.io",
+        "file.csi.azure.com",
+        "csi.juicefs.com",
+    )
+)
+"""Drivers whose CSIDriver says ``attachRequired: false``, for where it is not known."""
+_FILE_SERVERS: Final = frozenset(("nfs", "cephfs", "glusterfs", "azureFile"))
+"""Volume sources that the kubelet mounts without attaching anything."""
+
+
+def driver_of(storage: Storage) -> str:
+    """The CSI driver of a claim's volume, or the one that its class would have make it; ``""`` where there is none."""
+    if isinstance(storage.volume, PersistentVolume):
+        return storage.volume.driver if storage.volume.source == "csi" else ""
+    return storage.storage_class.provisioner if isinstance(storage.storage_class, StorageClass) else ""
+
+
+def is_attached(storage: Storage, cluster: ClusterView, policy: Policy) -> bool:
+    """Whether a node has to attach a claim's volume first, so that Kubernetes lets one node alone have it.
+
+    Where the driver's CSIDriver is not known, a table says so of those that are known not to; what is known to serve
+    one node alone (policy's table) counts as attached.
+    """
+    volume = storage.volume
+    if isinstance(volume, PersistentVolume) and volume.source in _FILE_SERVERS:
+        return False
+    name = driver_of(storage)
+    if not name or provisioner_reach(name, policy) in ("one-node", "node-local"):
+        return True
+    driver = cluster.csi_driver(name)
+    return driver.attach_required if isinstance(driver, CsiDriver) else name not in _NOT_ATTACHED
 
 
 def _look_up(name: str, table: Mapping[str, Reach]) -> Reach | None:

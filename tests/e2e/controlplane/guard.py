@@ -21,7 +21,7 @@ CLONE = Path(__file__).parents[3]
 # What it reads to judge an object; it writes nothing.
 _READS = {
     "": ["namespaces", "persistentvolumeclaims", "persistentvolumes", "nodes", "configmaps", "pods"],
-    "storage.k8s.io": ["storageclasses"],
+    "storage.k8s.io": ["csidrivers", "storageclasses"],
     "apiextensions.k8s.io": ["customresourcedefinitions"],
     "trainer.kubeflow.org": ["*"],
     "jobset.x-k8s.io": ["jobsets"],
