@@ -77,7 +77,10 @@ def test_a_volume_reads_as_the_whole_object_does(obj: dict[str, Any]) -> None:
     table = VolumeTable()
     raw = named(obj, "pv")
     assert table.put(raw) == ("", "pv")
-    assert table.get("pv") == msgspec.structs.replace(parse_volume(json.loads(raw)), labels={})
+    expected = parse_volume(json.loads(raw))
+    if expected.phase not in ("", "Available", "Pending"):  # no claim selects it any more
+        expected = msgspec.structs.replace(expected, labels={})
+    assert table.get("pv") == expected
 
 
 def test_claims_that_are_alike_share_what_is_alike() -> None:

@@ -18,6 +18,8 @@ ZONE = {"matchExpressions": [{"key": "topology.kubernetes.io/zone", "operator": 
 
 
 def claim(modes: tuple[str, ...] = RWO, **more: Any) -> Claim:
+    if more.get("volume_name"):
+        more.setdefault("phase", "Bound")
     return Claim("team", "data", modes, **more)
 
 

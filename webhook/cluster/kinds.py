@@ -2,9 +2,10 @@
 
 What stays in memory of each kind, and for whom; nothing else of an object does:
 
-PersistentVolumeClaim       modes, class, volumeName, volumeMode, request, capacity, phase, terminating: all claim rules
+PersistentVolumeClaim       modes, class, volumeName, selector, volumeMode, request, capacity, phase, terminating: all
+                            claim rules
 PersistentVolume            modes, class, source with its driver and readOnly, mount options, node affinity, zone,
-                            volumeMode, capacity, phase, claimRef while no claim holds it: storage kinds,
+                            volumeMode, capacity, phase, claimRef and labels while no claim holds it: storage kinds,
                             unbindable-claim, zone-split, claim-too-small
 StorageClass                provisioner, default or not, binding mode, mount options, zones: storage kinds, zone-split
 CSIDriver                   attachRequired, fsGroupPolicy: claim-not-shared, unwritable-claim
@@ -149,6 +150,7 @@ class ClaimSpec(Lean):
     volume_name: str | None = None
     volume_mode: Raw = Raw()
     resources: Raw = Raw()
+    selector: Raw = Raw()
 
 
 class ClaimStatus(Lean):
@@ -162,8 +164,14 @@ class LeanClaim(Lean):
     status: ClaimStatus | None = None
 
 
+class VolumeMeta(Lean):
+    name: str
+    annotations: BetaClass | None = None
+    labels: Raw = Raw()
+
+
 class LeanVolume(Lean):
-    metadata: StorageMeta
+    metadata: VolumeMeta
     spec: dict[str, Raw] | None = None
     status: ClaimStatus | None = None
 

@@ -64,6 +64,7 @@ def parse_claim(raw: Mapping[str, Any]) -> Claim:
         next(
             (_text(owner, "name") for owner in _maps(metadata, "ownerReferences") if owner.get("kind") == "JobSet"), ""
         ),
+        _map(spec, "selector"),
     )
 
 
@@ -169,6 +170,11 @@ def snapshot_text(raw: Mapping[str, Any]) -> tuple[str, str, str] | None:
     if not name.endswith(_SNAPSHOT_SUFFIX) or not text:
         return None
     return _text(metadata, "namespace") or "default", name.removesuffix(_SNAPSHOT_SUFFIX), text
+
+
+def parse_labels(raw: Any) -> Mapping[str, str]:
+    """Labels, without what is no text."""
+    return _strings({"labels": raw}, "labels")
 
 
 def created(raw: Mapping[str, Any]) -> str:

@@ -37,6 +37,7 @@ from webhook.cluster.objects import (
     created,
     parse_claim,
     parse_csi_driver,
+    parse_labels,
     parse_namespace,
     parse_run,
     parse_runtime,
@@ -63,6 +64,9 @@ from webhook.model.shape import check_shape
 Key = tuple[str, str]
 """Namespace (empty where there is none) and name."""
 
+_Free = tuple[Key | None, Mapping[str, str]]
+"""Of a volume that no claim holds: the claim that it is kept for, and its labels."""
+_NOTHING: Final[_Free] = (None, {})
 _SHAPES: Final = 8192
 """Shapes that are known at a time. Past it they are forgotten (those in use live on with their users)."""
 _PENDING: Final = 2000
@@ -114,6 +118,7 @@ class ClaimTable:
             bytes(status.capacity) if status else b"",
             bytes(meta.annotations.value) if meta.annotations else b"",
             b"t" if meta.deletion_timestamp else b"",
+            bytes(spec.selector) if spec else b"",
         )
         shape = self._shapes.get(shape_key)
         if shape is None:
@@ -172,6 +177,7 @@ class ClaimTable:
             kept.request,
             kept.capacity,
             kept.terminating,
+            selector=kept.selector,
         )
 
     def all_keys(self) -> Iterator[Key]:
@@ -193,12 +199,13 @@ class VolumeTable:
 
     def __init__(self) -> None:
         self._rows: dict[str, PersistentVolume] = {}
-        self._free: dict[str, dict[str, Key | None]] = {}
+        self._free: dict[str, dict[str, _Free]] = {}
         self._built: dict[str, list[PersistentVolume]] = {}
         self._shapes: dict[tuple[bytes, ...], PersistentVolume] = {}
         self._decode = msgspec.json.Decoder(LeanVolume).decode
         self._source = msgspec.json.Decoder(Source).decode
         self._reference = msgspec.json.Decoder(ClaimRef).decode
+        self._zones = msgspec.json.Decoder(Zones).decode
 
     def put(self, raw: Raw | bytes) -> Key | None:
         try:
@@ -207,7 +214,7 @@ class VolumeTable:
             parts: list[bytes] = [
                 bytes(status.phase) if status else b"",
                 bytes(meta.annotations.value) if meta.annotations else b"",
-                _zone(meta.labels) if meta.labels else b"",
+                _zone(self._zones(meta.labels)) if bytes(meta.labels) not in (b"", b"null") else b"",
             ]
             holder: Raw | None = None
             for name, value in spec.items():
@@ -223,20 +230,24 @@ class VolumeTable:
             shape = self._shapes.get(shape_key)
             if shape is None:
                 shape = _share(self._shapes, shape_key, _volume_shape(shape_key))
-            claim: Key | None = None
-            if holder is not None and shape.phase in _UNHELD:
-                reference = self._reference(holder)
-                claim = (reference.namespace, reference.name) if reference.name else None
+            free = self._free_of(holder, meta.labels) if shape.phase in _UNHELD else _NOTHING
         except (*_ODD, orjson.JSONDecodeError):
             found = load(raw)
             if found is None:
                 return None
             volume = parse_volume(found)
-            claim, name = volume.claim_ref, volume.name
-            return self._set(name, msgspec.structs.replace(volume, name="", labels={}, claim_ref=None), claim)
-        return self._set(meta.name, shape, claim)
+            free = (volume.claim_ref, volume.labels)
+            return self._set(volume.name, msgspec.structs.replace(volume, name="", labels={}, claim_ref=None), free)
+        return self._set(meta.name, shape, free)
 
-    def _set(self, name: str, shape: PersistentVolume, claim: Key | None) -> Key | None:
+    def _free_of(self, holder: Raw | None, labels: Raw) -> _Free:
+        claim: Key | None = None
+        if holder is not None:
+            reference = self._reference(holder)
+            claim = (reference.namespace, reference.name) if reference.name else None
+        return claim, parse_labels(_value(bytes(labels)))
+
+    def _set(self, name: str, shape: PersistentVolume, free: _Free) -> Key | None:
         if not name:
             return None
         before = self._rows.get(name)
@@ -245,7 +256,7 @@ class VolumeTable:
                 self._forget(before.storage_class, name)
             self._rows[sys.intern(name)] = shape
         if shape.phase in _UNHELD:
-            self._free.setdefault(shape.storage_class, {})[name] = claim
+            self._free.setdefault(shape.storage_class, {})[name] = free
             self._built.pop(shape.storage_class, None)
         return "", name
 
@@ -264,14 +275,16 @@ class VolumeTable:
 
     def get(self, name: str) -> PersistentVolume | None:
         shape = self._rows.get(name)
-        return None if shape is None else _named(shape, name, self._free.get(shape.storage_class, {}).get(name))
+        return (
+            None if shape is None else _named(shape, name, *self._free.get(shape.storage_class, {}).get(name, _NOTHING))
+        )
 
     def available(self, storage_class: str) -> Sequence[PersistentVolume]:
         """The volumes of a class that no claim holds; built at the first call after a change."""
         found = self._built.get(storage_class)
         if found is None:
             free = self._free.get(storage_class, {})
-            found = [_named(self._rows[name], name, claim) for name, claim in free.items()]
+            found = [_named(self._rows[name], name, *more) for name, more in free.items()]
             self._built[storage_class] = found
         return found
 
@@ -700,12 +713,13 @@ _KEPT: Final = frozenset(("accessModes", "capacity", "storageClassName", "volume
 
 
 def _claim_shape(key: tuple[bytes, ...]) -> Claim:
-    modes, storage_class, mode, resources, phase, capacity, beta, terminating = key
+    modes, storage_class, mode, resources, phase, capacity, beta, terminating, selector = key
     spec = {
         "accessModes": _value(modes),
         "storageClassName": _value(storage_class),
         "volumeMode": _value(mode),
         "resources": _value(resources),
+        "selector": _value(selector),
     }
     metadata: dict[str, Any] = {"deletionTimestamp": "set"} if terminating else {}
     if beta:
@@ -735,7 +749,7 @@ def _volume_shape(key: tuple[bytes, ...]) -> PersistentVolume:
     return msgspec.structs.replace(made, labels={})
 
 
-def _named(shape: PersistentVolume, name: str, claim: Key | None) -> PersistentVolume:
+def _named(shape: PersistentVolume, name: str, claim: Key | None, labels: Mapping[str, str]) -> PersistentVolume:
     return PersistentVolume(
         name,
         shape.access_modes,
@@ -746,7 +760,7 @@ def _named(shape: PersistentVolume, name: str, claim: Key | None) -> PersistentV
         shape.mount_options,
         shape.node_affinity,
         shape.zones,
-        shape.labels,
+        labels,
         shape.phase,
         claim,
         shape.volume_mode,

@@ -38,11 +38,13 @@ class Claim(Struct, frozen=True):
     labels: Mapping[str, str] = {}
     made_for: str = ""
     """The JobSet whose claim template made it; known of a claim that was read as a whole, not from a watch."""
+    selector: Mapping[str, Any] = {}
+    """``spec.selector``: the labels that a volume has to have, unless the claim names one."""
 
     @property
     def bound(self) -> bool:
-        """Bound means that ``spec.volumeName`` is set."""
-        return self.volume_name != ""
+        """Whether it has a volume by its own words; ``storage.is_bound`` asks the volume where there is no status."""
+        return self.volume_name != "" and self.phase != "Pending"
 
     def modes_text(self) -> str:
         """The access modes as YAML prints them: ``["ReadWriteOnce"]``."""

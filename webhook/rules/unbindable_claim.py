@@ -13,6 +13,8 @@ Good:
       storageClassName: shared-files    # provisioner nfs.csi.k8s.io
       accessModes: [ReadWriteMany]
 Reads: the claim's class and its provisioner, its modes, and the PersistentVolumes that no claim holds.
+A claim that names its volume binds that one alone: it has to be free, or kept for this claim, and fit in class, size,
+volumeMode and access modes.
 Silent when: the claim is bound, absent (missing-claim) or unknown; a volume may bind it; its class can provision it.
 Pending on a WaitForFirstConsumer class says nothing. Where volumes are not known, a class that is not there is audited.
 """
@@ -21,17 +23,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from webhook.model.cluster import Claim, Gap, StorageClass
+from webhook.model.cluster import Claim, Gap, PersistentVolume, StorageClass
 from webhook.model.finding import Finding, Severity
 from webhook.model.paste import to_yaml
 from webhook.model.rule import Rule
 from webhook.model.sign import ODD_CLAIMS
+from webhook.model.size import format_bytes
 from webhook.model.subject import Subject
 from webhook.storage import (
     Use,
     binding_candidates,
     claim_uses,
     class_of,
+    is_bound,
+    is_taken,
+    mismatch,
     modes_needed,
     new_claim,
     provisioner_reach,
@@ -45,7 +51,10 @@ _ONE_NODE = "ReadWriteOnce"
 def check(subject: Subject) -> Iterator[Finding]:
     for use in claim_uses(subject):
         claim = use.claim
-        if not isinstance(claim, Claim) or claim.bound:
+        if not isinstance(claim, Claim) or is_bound(claim, subject.cluster):
+            continue
+        if claim.volume_name:
+            yield from _named(subject, use, claim)
             continue
         found = class_of(claim, subject.cluster)
         if isinstance(found, StorageClass):
@@ -54,10 +63,33 @@ def check(subject: Subject) -> Iterator[Finding]:
             yield from _static(subject, use, claim, found)
 
 
+def _named(subject: Subject, use: Use, claim: Claim) -> Iterator[Finding]:
+    """A claim that names its volume waits for that one alone, whatever its class can make."""
+    volume = subject.cluster.volume(claim.volume_name)
+    named = f'claim "{claim.name}" names volume "{claim.volume_name}" and can never bind it'
+    if volume is Gap.UNKNOWN:
+        why = subject.cluster.why_unknown("PersistentVolume")
+        problem = f'whether claim "{claim.name}" can bind the volume that it names is not known: {why}'
+        yield _finding(subject, use, claim, problem, Severity.AUDIT)
+    elif volume is Gap.ABSENT:
+        yield _finding(subject, use, claim, f"{named}: there is no such volume", use.at_most)
+    elif (why_not := mismatch(claim, volume, subject.cluster)) is not None:
+        free = volume.phase in ("", "Available") and volume.claim_ref is None and volume.volume_mode == "Filesystem"
+        modes = {modes_needed(subject), "ReadWriteMany"}
+        fits = volume if free and not modes.isdisjoint(volume.access_modes) else None
+        yield _finding(subject, use, claim, f"{named}: {why_not}", use.at_most, volume=fits)
+    elif is_taken(volume):
+        # Its claimRef is not kept of a volume that is bound: this very claim may be on its way.
+        yield _finding(subject, use, claim, f"{named}: it is {volume.phase} already", Severity.WARN)
+
+
 def _provisioned(subject: Subject, use: Use, claim: Claim, found: StorageClass) -> Iterator[Finding]:
     """A class with a provisioner binds, unless that cannot make what the claim asks for."""
     by = f'class "{found.name}" (provisioner {found.provisioner})'
-    if found.provisioner == _STATIC:
+    if claim.selector and binding_candidates(claim, subject.cluster) in ([], ()):
+        problem = f'claim "{claim.name}" has a selector that no volume fits: {by} provisions for none that has one'
+        yield _finding(subject, use, claim, problem, Severity.WARN, without_selector=True)
+    elif found.provisioner == _STATIC:
         if binding_candidates(claim, subject.cluster) == []:
             problem = f'claim "{claim.name}" has no volume to bind: {by} makes none'
             yield _finding(subject, use, claim, problem, Severity.WARN)
@@ -89,23 +121,39 @@ def _static(subject: Subject, use: Use, claim: Claim, found: Gap | None) -> Iter
         problem = f'claim "{claim.name}" {lacks}; whether a volume can bind it is not known: {why}'
         yield _finding(subject, use, claim, problem, Severity.AUDIT)
     elif not candidates:
+        if claim.selector:
+            lacks += " and a selector"
         yield _finding(subject, use, claim, f'claim "{claim.name}" {lacks}, and no volume can bind it', use.at_most)
 
 
 def _finding(
-    subject: Subject, use: Use, claim: Claim, problem: str, at_most: Severity | None, fewer_modes: bool = False
+    subject: Subject,
+    use: Use,
+    claim: Claim,
+    problem: str,
+    at_most: Severity | None,
+    fewer_modes: bool = False,
+    volume: PersistentVolume | None = None,
+    without_selector: bool = False,
 ) -> Finding:
-    """``fewer_modes``: the claim's own class does, for what the one pod that trains needs."""
-    modes, change = list(claim.access_modes) or [_ONE_NODE], {"storageClassName": "<class>"}
-    remark, kept = "\n# <class>: one of kubectl get storageclass", "class"
+    """``fewer_modes``: the claim's own class does, for what the one pod that trains needs. ``volume``: it would do."""
+    modes, size = list(claim.access_modes) or [_ONE_NODE], size_of(claim)
+    own = {} if claim.storage_class is None else {"storageClassName": claim.storage_class}
+    change, remark, kept = {"storageClassName": "<class>"}, "\n# <class>: one of kubectl get storageclass", "class"
     if fewer_modes:
-        modes, remark, kept = [_ONE_NODE], "", "modes"
-        change = {} if claim.storage_class is None else {"storageClassName": claim.storage_class}
+        modes, change, remark, kept = [_ONE_NODE], own, "", "modes"
+    elif volume is not None:
+        change, remark = {"storageClassName": volume.storage_class, "volumeName": volume.name}, ""
+        needed = modes_needed(subject)
+        modes, kept = [needed if needed in volume.access_modes else "ReadWriteMany"], "spec"
+        size = size if volume.capacity is None else format_bytes(volume.capacity)
+    elif without_selector:
+        change, remark, kept = own, "", "selector"
     if use.template:
         text = to_yaml({"accessModes": modes} if fewer_modes else change)
         fix = f'{text}{remark}\n# in the volumeClaimPolicies template "{use.name}"'
     else:
-        text = new_claim(subject.namespace, claim.name, modes, size_of(claim), change)
+        text = new_claim(subject.namespace, claim.name, modes, size, change)
         again = f"kubectl delete pvc {claim.name} -n {subject.namespace}"
         fix = f"{text}{remark}\n# it holds no data yet, and a claim keeps its {kept}: {again} first"
     return Finding(

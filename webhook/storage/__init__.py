@@ -1,6 +1,7 @@
 """What a volume source is worth to a checkpoint: the tables of kinds and provisioners, and the judgement of claims."""
 
-from webhook.storage.claims import binding_candidates, class_of, describe, hostnames
+from webhook.storage.binding import binding_candidates, class_of, is_bound, is_taken, mismatch
+from webhook.storage.claims import describe, hostnames
 from webhook.storage.instead import claim_instead, free_name, modes_needed, named_claim, new_claim, override_at, size_of
 from webhook.storage.kinds import classify
 from webhook.storage.on_claim import path_on_claim
@@ -24,6 +25,9 @@ __all__ = [
     "hostnames",
     "inline_reach",
     "is_attached",
+    "is_bound",
+    "is_taken",
+    "mismatch",
     "modes_needed",
     "named_claim",
     "new_claim",

@@ -10,6 +10,7 @@ from webhook.model.cluster import Claim, ClusterView, Gap, PersistentVolume, Sto
 from webhook.model.pod import Raw, Storage, StorageKind
 from webhook.model.policy import Policy
 from webhook.model.size import parse_bytes
+from webhook.storage.binding import binding_candidates, class_of, is_bound
 from webhook.storage.reach import provisioner_reach
 
 MANY = "ReadWriteMany"
@@ -35,8 +36,11 @@ _JUDGED: Final = Bounded(2048)
 
 def judge_claim(claim: Claim, cluster: ClusterView, policy: Policy) -> Storage:
     """The storage behind a claim that exists (or, for a template, will exist)."""
-    if claim.bound:
+    if is_bound(claim, cluster):
         return _by_volume(claim, cluster, policy)
+    if claim.volume_name:
+        found = class_of(claim, cluster)
+        return _by_candidates(claim, cluster, policy, found, "not bound to the volume that it names")
     return _by_class(claim, cluster, policy)
 
 
@@ -55,33 +59,6 @@ def template_claim(template: Raw, namespace: str, trainjob: str) -> Claim:
     )
 
 
-def class_of(claim: Claim, cluster: ClusterView) -> StorageClass | Gap | None:
-    """The class that provisions for the claim; None where it has none and there is no default."""
-    if claim.storage_class == "":
-        return None
-    if claim.storage_class is None:
-        default = cluster.default_storage_class()
-        return None if default is Gap.ABSENT else default
-    return cluster.storage_class(claim.storage_class)
-
-
-def binding_candidates(claim: Claim, cluster: ClusterView) -> Sequence[PersistentVolume] | Gap:
-    """Volumes that no other claim holds and that may bind this one.
-
-    The claim's selector is not looked at, so they may bind it and need not.
-    """
-    name = claim.storage_class
-    if name is None:
-        found = class_of(claim, cluster)
-        if found is Gap.UNKNOWN:
-            return Gap.UNKNOWN
-        name = found.name if isinstance(found, StorageClass) else ""
-    volumes = cluster.available_volumes(name)
-    if isinstance(volumes, Gap):
-        return volumes
-    return [volume for volume in volumes if _may_bind(volume, claim)]
-
-
 def describe(claim: Claim) -> str:
     """The claim in a message: its name and access modes."""
     return f'claim "{claim.name}", accessModes {claim.modes_text()}'
@@ -96,16 +73,6 @@ def hostnames(volume: PersistentVolume) -> frozenset[str]:
             return frozenset()
         nodes |= pinned
     return frozenset(nodes)
-
-
-def _may_bind(volume: PersistentVolume, claim: Claim) -> bool:
-    if volume.claim_ref is not None:
-        return volume.claim_ref == (claim.namespace, claim.name)
-    return (
-        volume.volume_mode == claim.volume_mode
-        and set(claim.access_modes) <= set(volume.access_modes)
-        and (claim.request is None or volume.capacity is None or volume.capacity >= claim.request)
-    )
 
 
 def _by_volume(claim: Claim, cluster: ClusterView, policy: Policy) -> Storage:
@@ -193,7 +160,8 @@ def _by_candidates(
         why = cluster.why_unknown("PersistentVolume")
         return _storage(claim, StorageKind.UNKNOWN, f"{words}: {why}", storage_class=found)
     if not volumes:
-        return _storage(claim, StorageKind.UNKNOWN, f"{words}, no volume to bind", storage_class=found)
+        words += "" if claim.volume_name else ", no volume to bind"
+        return _storage(claim, StorageKind.UNKNOWN, words, storage_class=found)
     judged = [_judge_volume(volume, claim, policy) for volume in volumes]
     local = [verdict for verdict in judged if verdict[0] is StorageKind.NODE_LOCAL]
     private = "may bind " + " ".join(volume.name for volume in volumes[:5])

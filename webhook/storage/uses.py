@@ -155,8 +155,8 @@ def _is_plain(claim: Claim | Gap, subject: Subject) -> bool:
     if (
         not isinstance(claim, Claim)
         or not claim.volume_name
+        or claim.phase != "Bound"
         or claim.terminating
-        or claim.phase == "Lost"
         or claim.volume_mode != "Filesystem"
         or "ReadWriteMany" not in claim.access_modes
     ):
