@@ -307,7 +307,9 @@ class ClassTable:
         found = load(raw)
         if found is None:
             return None
-        made = msgspec.structs.replace(parse_storage_class(found), parameters={})
+        made = parse_storage_class(found)
+        options = {key: value for key, value in made.parameters.items() if "option" in key.lower()}
+        made = msgspec.structs.replace(made, parameters=options)
         if not made.name:
             return None
         self._rows[made.name] = (made, created(found))

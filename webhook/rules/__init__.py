@@ -9,6 +9,8 @@ from typing import Final
 from webhook.model.finding import Finding, Severity
 from webhook.model.rule import Rule
 from webhook.model.subject import Subject
+from webhook.rules.bucket_annotation_missing import RULE as BUCKET_ANNOTATION_MISSING
+from webhook.rules.cached_writes import RULE as CACHED_WRITES
 from webhook.rules.claim_deleted_with_job import RULE as CLAIM_DELETED_WITH_JOB
 from webhook.rules.claim_not_shared import RULE as CLAIM_NOT_SHARED
 from webhook.rules.claim_too_small import RULE as CLAIM_TOO_SMALL
@@ -66,6 +68,8 @@ RULES: Final[tuple[Rule, ...]] = (
     CLAIM_DELETED_WITH_JOB,
     CLAIM_TOO_SMALL,
     UNWRITABLE_CLAIM,
+    CACHED_WRITES,
+    BUCKET_ANNOTATION_MISSING,
     SHARED_DIRECTORY,
     PER_ATTEMPT_DIRECTORY,
     UNEXPANDED_DIRECTORY,

@@ -29,9 +29,10 @@ from typing import Final
 from webhook.effective.buildable import CONTROLLER, Refusal, find_refusals
 from webhook.model.cluster import Claim, Runtime
 from webhook.model.finding import Finding, Origin, Severity
+from webhook.model.names import ANCESTOR_LABEL, TRAINER_STEP
 from webhook.model.override import override_yaml
 from webhook.model.paste import to_yaml
-from webhook.model.pod import Raw
+from webhook.model.pod import EMPTY, Raw
 from webhook.model.release import Release
 from webhook.model.rule import Rule
 from webhook.model.subject import Subject
@@ -46,6 +47,11 @@ def check(subject: Subject) -> Iterator[Finding]:
     def paste(job: str, pod: Raw) -> str:
         return override_yaml(subject.release, subject.spec, job, pod) if subject.is_trainjob else to_yaml(pod)
 
+    if not subject.effective.jobs and subject.effective.stopped is None and isinstance(subject.runtime, Runtime):
+        template = (subject.runtime.raw.get("spec") or EMPTY).get("template") or EMPTY
+        if not (template.get("spec") or EMPTY).get("replicatedJobs"):
+            yield _nothing_to_run(subject)
+            return
     prepared = subject.runtime.prepared if subject.is_trainjob and isinstance(subject.runtime, Runtime) else None
     if not subject.kept.get(_BUILDABLE):
         buildable = True
@@ -56,6 +62,21 @@ def check(subject: Subject) -> Iterator[Finding]:
         subject.kept[_BUILDABLE] = buildable
     if subject.is_trainjob and subject.effective.jobset_spec.get("volumeClaimPolicies"):
         yield from _taken_claims(subject)
+
+
+def _nothing_to_run(subject: Subject) -> Finding:
+    """The template has no job; what else it holds (``containers``, ...) is no field of a JobSet and is pruned."""
+    label = subject.effective.runtime_label if subject.effective is not None else subject.label
+    pod = {"containers": [{"name": "node", "image": "<image>"}]}
+    labels = {"labels": {ANCESTOR_LABEL: TRAINER_STEP}}
+    job = {"name": "node", "template": {"metadata": labels, "spec": {"template": {"spec": pod}}}}
+    return Finding(
+        Origin(label, "spec.template.spec.replicatedJobs", "replicatedJobs"),
+        f"{label} has no replicatedJobs, so no pod is ever made",
+        to_yaml({"spec": {"template": {"spec": {"replicatedJobs": [job]}}}}),
+        subject="replicatedJobs",
+        why="the TrainJob is accepted and nothing ever runs, so nothing is trained and nothing resumes",
+    )
 
 
 def _finding(refusal: Refusal) -> Finding:

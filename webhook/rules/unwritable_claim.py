@@ -1,7 +1,8 @@
 """The pod runs as non-root without fsGroup, on a claim whose root directory belongs to root.
 
 Symptom: the first save fails with "Permission denied".
-Fix: set fsGroup, so that the volume's root belongs to a group of the pod.
+Fix: set fsGroup, so that the volume's root belongs to a group of the pod. Where the driver leaves fsGroup alone (its
+    CSIDriver's fsGroupPolicy; by default every ReadWriteMany volume), hand the directory over in an init container.
 Bad:
     securityContext:
       runAsUser: 1000
@@ -18,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
+from typing import Any
 
 from webhook.model.cluster import Claim, PersistentVolume, StorageClass
 from webhook.model.finding import Finding, Severity
@@ -28,7 +30,7 @@ from webhook.model.release import Release
 from webhook.model.rule import Rule
 from webhook.model.sign import NO_GROUP
 from webhook.model.subject import Subject
-from webhook.storage import Use, claim_uses
+from webhook.storage import Use, applies_group, claim_uses
 
 # They mount with a mode or an owner of their own, so that others than root can write.
 _OPEN = frozenset({"efs.csi.aws.com", "file.csi.azure.com", "kubernetes.io/azure-file", "csi.juicefs.com"})
@@ -51,7 +53,7 @@ def check(subject: Subject) -> Iterator[Finding]:
         yield Finding(
             at=checkpoint.job.pod_origin("securityContext"),
             problem=f'container "{name}" runs as {user} without fsGroup on claim "{use.claim.name}"',
-            fix=partial(_fix, subject, checkpoint, pod),
+            fix=partial(_fix, subject, use, checkpoint, pod),
             at_most=use.at_most,
             job=use.job,
             container=use.container,
@@ -89,14 +91,36 @@ def _made_writable(checkpoint: Checkpoint) -> bool:
     return False
 
 
-def _fix(subject: Subject, checkpoint: Checkpoint, pod: Raw) -> str:
+def _fix(subject: Subject, use: Use, checkpoint: Checkpoint, pod: Raw) -> str:
     own = checkpoint.container.get("securityContext") or EMPTY
     group = own.get("runAsGroup") or pod.get("runAsGroup") or own.get("runAsUser") or pod.get("runAsUser") or 1000
+    if isinstance(use.claim, Claim) and not applies_group(use.storage, use.claim.access_modes, subject.cluster):
+        return _owned_by_hand(subject, use.claim, checkpoint, group)
     context = {"securityContext": {"fsGroup": group, "fsGroupChangePolicy": "OnRootMismatch"}}
     if subject.is_trainjob and subject.release.at_least(Release.V2_2):
         return override_yaml(subject.release, subject.spec, checkpoint.job.name, context)
     # Overrides of Trainer 2.0 and 2.1 cannot carry a pod's securityContext.
     return f'{to_yaml(context)}\n# in the pod template of job "{checkpoint.job.name}" of the runtime'
+
+
+def _owned_by_hand(subject: Subject, claim: Claim, checkpoint: Checkpoint, group: Any) -> str:
+    """The kubelet leaves the files of such a volume alone: somebody who is root has to hand the directory over."""
+    mount = checkpoint.mount or EMPTY
+    path = str(mount.get("mountPath") or "/")
+    helper = {
+        "name": "own-checkpoints",
+        "image": "busybox:1.37",
+        "command": ["sh", "-c", f"chgrp {group} {path} && chmod g+rwxs {path}"],
+        "securityContext": {"runAsUser": 0, "runAsNonRoot": False},
+        "volumeMounts": [{key: mount[key] for key in ("name", "mountPath", "subPath") if mount.get(key)}],
+    }
+    where = checkpoint.job.job_origin.object
+    whom = "" if where == subject.label else f"\n# to ask of whoever owns {where}, with this text"
+    return (
+        f'{to_yaml({"initContainers": [helper]})}\n# in the pod template of job "{checkpoint.job.name}" of {where}{whom}'
+        f"\n# or ask whoever runs the storage of claim {claim.name} to let group {group} write its root directory;"
+        "\n# its driver leaves a pod's fsGroup alone"
+    )
 
 
 RULE = Rule(

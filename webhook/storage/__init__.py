@@ -5,14 +5,15 @@ from webhook.storage.claims import describe, hostnames
 from webhook.storage.instead import claim_instead, free_name, modes_needed, named_claim, new_claim, override_at, size_of
 from webhook.storage.kinds import classify
 from webhook.storage.on_claim import path_on_claim
-from webhook.storage.reach import driver_of, inline_reach, is_attached, provisioner_reach
+from webhook.storage.reach import applies_group, driver_of, inline_reach, is_attached, provisioner_reach
 from webhook.storage.sources import SOURCES, source_of
-from webhook.storage.together import on_one_node
+from webhook.storage.together import on_one_node, pod_annotation
 from webhook.storage.uses import Use, claim_signs, claim_uses, volume_uses
 
 __all__ = [
     "SOURCES",
     "Use",
+    "applies_group",
     "binding_candidates",
     "claim_instead",
     "claim_signs",
@@ -34,6 +35,7 @@ __all__ = [
     "on_one_node",
     "override_at",
     "path_on_claim",
+    "pod_annotation",
     "provisioner_reach",
     "size_of",
     "source_of",

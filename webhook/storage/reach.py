@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from webhook.model.cluster import ClusterView, CsiDriver, PersistentVolume, StorageClass
@@ -20,6 +20,8 @@ def inline_reach(driver: str, policy: Policy) -> Reach | None:
     return _look_up(driver, policy.storage.inline_drivers) or _look_up(driver, BUILT_IN_INLINE_DRIVERS)
 
 
+BUCKETS: Final = frozenset(("gcsfuse.csi.storage.gke.io", "s3.csi.aws.com"))
+"""Drivers that mount a bucket of an object store."""
 _NOT_ATTACHED: Final = frozenset(
     (
         "nfs.csi.k8s.io",
@@ -31,6 +33,8 @@ _NOT_ATTACHED: Final = frozenset(
     )
 )
 """Drivers whose CSIDriver says ``attachRequired: false``, for where it is not known."""
+_GROUPS_BY_FILE: Final = frozenset(("nfs.csi.k8s.io", "cephfs.csi.ceph.com"))
+"""Drivers whose CSIDriver says ``fsGroupPolicy: File``, for where it is not known."""
 _FILE_SERVERS: Final = frozenset(("nfs", "cephfs", "glusterfs", "azureFile"))
 """Volume sources that the kubelet mounts without attaching anything."""
 
@@ -56,6 +60,20 @@ def is_attached(storage: Storage, cluster: ClusterView, policy: Policy) -> bool:
         return True
     driver = cluster.csi_driver(name)
     return driver.attach_required if isinstance(driver, CsiDriver) else name not in _NOT_ATTACHED
+
+
+def applies_group(storage: Storage, modes: Sequence[str], cluster: ClusterView) -> bool:
+    """Whether the kubelet makes a claim's files those of the pod's ``fsGroup``.
+
+    By its CSIDriver's ``fsGroupPolicy``; where that is the default or not known, for ReadWriteOnce volumes alone.
+    """
+    name = driver_of(storage)
+    driver = cluster.csi_driver(name) if name else None
+    if isinstance(driver, CsiDriver) and driver.fs_group_policy != "ReadWriteOnceWithFSType":
+        return driver.fs_group_policy == "File"
+    if not isinstance(driver, CsiDriver) and any(name == one or name.endswith("." + one) for one in _GROUPS_BY_FILE):
+        return True
+    return not {"ReadWriteMany", "ReadOnlyMany"} & set(modes)
 
 
 def _look_up(name: str, table: Mapping[str, Reach]) -> Reach | None:

@@ -24,7 +24,7 @@ def on_one_node(jobs: Sequence[EffectiveJob], effective: EffectiveSet) -> bool:
     hosts = {_hostname(job) for job in jobs}
     if len(hosts) == 1 and None not in hosts:
         return True
-    if len(jobs) == 1 and _annotation(jobs[0], _OF_KUEUE) == _HOSTNAME:
+    if len(jobs) == 1 and pod_annotation(jobs[0], _OF_KUEUE) == _HOSTNAME:
         return True
     # One job leads, and every other follows its pods. Under MPI that is the first or the last.
     return any(_follow(jobs, leader, effective) for leader in dict.fromkeys((jobs[0].name, jobs[-1].name)))
@@ -89,7 +89,8 @@ def _labels(job: EffectiveJob, effective: EffectiveSet) -> Mapping[str, str | No
     return labels
 
 
-def _annotation(job: EffectiveJob, name: str) -> Any:
+def pod_annotation(job: EffectiveJob, name: str) -> Any:
+    """An annotation of the job's pods, by the runtime's template or an override; None without it."""
     found = (((job.spec.get("template") or EMPTY).get("metadata") or EMPTY).get("annotations") or EMPTY).get(name)
     for metadata in job.metadata:
         if metadata.of == "pod":

@@ -13,6 +13,7 @@ from webhook.model.pod import EMPTY, Checkpoint, DirectoryStatus, EffectiveJob, 
 from webhook.model.sign import ODD_CLAIMS, RICH_VOLUMES
 from webhook.model.subject import Subject
 from webhook.storage.kinds import classify
+from webhook.storage.reach import BUCKETS
 from webhook.storage.sources import CLAIM, CSI, SOURCES, source_of
 
 
@@ -162,7 +163,13 @@ def _is_plain(claim: Claim | Gap, subject: Subject) -> bool:
     ):
         return False
     volume = subject.cluster.volume(claim.volume_name)
-    return isinstance(volume, PersistentVolume) and not volume.node_affinity and not volume.zones
+    return (
+        isinstance(volume, PersistentVolume)
+        and not volume.node_affinity
+        and not volume.zones
+        and volume.driver not in BUCKETS
+        and not any("cache" in option or "writeback" in option for option in volume.mount_options)
+    )
 
 
 def _collect(subject: Subject) -> Sequence[Use]:
