@@ -32,7 +32,14 @@ from webhook.cluster.kinds import (
     VOLUME,
     Page,
 )
-from webhook.cluster.objects import created, parse_claim, parse_csi_driver, parse_run, parse_storage_class, snapshot_text
+from webhook.cluster.objects import (
+    created,
+    parse_claim,
+    parse_csi_driver,
+    parse_run,
+    parse_storage_class,
+    snapshot_text,
+)
 from webhook.cluster.tables import (
     LATER,
     Later,

@@ -115,9 +115,9 @@ def _owned_by_hand(subject: Subject, claim: Claim, checkpoint: Checkpoint, group
         "volumeMounts": [{key: mount[key] for key in ("name", "mountPath", "subPath") if mount.get(key)}],
     }
     where = checkpoint.job.job_origin.object
-    whom = "" if where == subject.label else f"\n# to ask of whoever owns {where}, with this text"
+    whom = "" if where == subject.label else f"\n# to ask of whoever owns {where}"
     return (
-        f'{to_yaml({"initContainers": [helper]})}\n# in the pod template of job "{checkpoint.job.name}" of {where}{whom}'
+        f'{to_yaml({"initContainers": [helper]})}\n# in the pods of job "{checkpoint.job.name}" of {where}{whom}'
         f"\n# or ask whoever runs the storage of claim {claim.name} to let group {group} write its root directory;"
         "\n# its driver leaves a pod's fsGroup alone"
     )

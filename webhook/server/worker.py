@@ -24,6 +24,7 @@ import orjson
 from webhook.cluster.objects import parse_runtime
 from webhook.model.cluster import (
     Claim,
+    CsiDriver,
     Gap,
     Namespace,
     PersistentVolume,
@@ -51,6 +52,7 @@ QUESTIONS: Final = (
     "available_volumes",
     "storage_class",
     "default_storage_class",
+    "csi_driver",
     "namespace",
     "runtime",
     "snapshot",
@@ -187,6 +189,10 @@ class RemoteView:
 
     def default_storage_class(self) -> StorageClass | Gap:
         found: StorageClass | Gap = self._ask("default_storage_class")
+        return found
+
+    def csi_driver(self, name: str) -> CsiDriver | Gap:
+        found: CsiDriver | Gap = self._ask("csi_driver", name)
         return found
 
     def namespace(self, name: str) -> Namespace | Gap:
