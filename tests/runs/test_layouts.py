@@ -102,7 +102,8 @@ def test_a_rank_that_is_missing_by_what_the_others_are_called(tmp_path: Path) ->
 
 
 def test_an_index_is_no_weights_and_a_temporary_name_not_final(tmp_path: Path) -> None:
-    (hf(tmp_path, 1) / "model.safetensors").rename(tmp_path / "checkpoint-1" / "model.safetensors.index.json")
+    (hf(tmp_path, 1) / "model.safetensors").unlink()
+    write(tmp_path / "checkpoint-1" / "model.safetensors.index.json", b'{"weight_map": {}}')
     hf(tmp_path, 2).rename(tmp_path / "tmp-checkpoint-2")
     assert [one.why for one in found(tmp_path).saved] == ["lacks the weights", "lacks its final name"]
 
@@ -206,7 +207,7 @@ def test_a_checkpoint_without_weights(tmp_path: Path, weights: str | None) -> No
     write(folders[1] / "optimizer.bin")
     write(folders[1] / "random_states_0.pkl")
     for folder in folders if weights else ():
-        archive(folder / str(weights))
+        (safetensors if str(weights).endswith(".safetensors") else archive)(folder / str(weights))
     write(folders[0] / "config.json")
     assert set(table(tmp_path).values()) == {weights is not None}
     assert ("the weights" in found(tmp_path).saved[0].why) is (weights is None)

@@ -206,5 +206,6 @@ def saved_json(saved: Any) -> dict[str, Any] | None:
         "files": saved.files,
         "modified": saved.mtime,
         "complete": saved.complete,
+        "state": saved.state,
         "why": saved.why,
     }

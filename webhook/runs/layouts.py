@@ -14,6 +14,7 @@ framework writes last or cannot do without, read in the frameworks' own writers:
 | file, folder | a number in the name | unknown; incomplete where its own end is missing (zip archives, safetensors) |
 
 A file of weights or state without a byte in it is what a lost node leaves of one that was just written: incomplete.
+One that cannot be read (see ``listing``) makes its checkpoint damaged.
 """
 
 from __future__ import annotations
@@ -35,8 +36,8 @@ _TEMPORARY: Final = re.compile(
     r"(\.|_|-|^)(tmp|temp|partial|part|incomplete|writing)([-_.]|\d|$)|\.orbax-checkpoint-tmp"
 )
 _SHARD: Final = re.compile(r"^(.*)-(\d{5})-of-(\d{5})\.(safetensors|bin)$")
-_ZERO: Final = re.compile(r"^(?:bf16_|fp16_)?zero_pp_rank_(\d+)_mp_rank_(\d+)_optim_states\.pt$")
-_MODEL_STATES: Final = re.compile(r"^(?:zero_pp_rank_(\d+)_)?mp_rank_(\d+)_model_states\.pt$")
+_ZERO: Final = re.compile(r"^(?:bf16_|fp16_)?zero_pp_rank_(\d{1,9})_mp_rank_(\d{1,9})_optim_states\.pt$")
+_MODEL_STATES: Final = re.compile(r"^(?:zero_pp_rank_(\d{1,9})_)?mp_rank_(\d{1,9})_model_states\.pt$")
 _ENDINGS: Final = (
     ".pt",
     ".pth",
@@ -87,6 +88,15 @@ class Saved(Struct, frozen=True):
     files: int = 1
     temporary: bool = False
     """Under a name that only a writer uses: what a framework leaves behind when it is killed."""
+    damaged: bool = False
+    """A file of it cannot be read: no restart can take it, whatever else is there."""
+
+    @property
+    def state(self) -> str:
+        """``complete``, ``incomplete``, ``unknown`` or ``damaged``."""
+        if self.damaged:
+            return "damaged"
+        return "unknown" if self.complete is None else "complete" if self.complete else "incomplete"
 
     @property
     def name(self) -> str:
@@ -325,7 +335,7 @@ def _megatron(folder: _Folder, name: str, above: _Folder, listing: Listing) -> S
             (sum(one.startswith("mp_rank_") for one in other.folders) for other in above.folders.values()), default=0
         )
         # mp_rank_00_001_003: of tensor, pipeline and expert parallelism; each of one stands with each of the others.
-        numbers = [tuple(map(int, _NUMBER.findall(rank))) for rank in ranks]
+        numbers = [tuple(map(int, re.findall(r"\d{1,9}", rank)[:4])) for rank in ranks]
         most = max(most, prod(max(column) + 1 for column in zip(*numbers, strict=False)) if ranks else 0)
         empty = sum(not any(entry.size for entry in below.files.values()) for below in ranks.values())
         if not ranks or len(ranks) < most or empty:
@@ -418,12 +428,14 @@ def _file(name: str, entry: Entry) -> Saved | None:
         return None
     # A file that is whole need not be all that its program resumes from.
     complete = False if entry.whole is False else None
-    why = "its end is missing" if complete is False else ""
+    why = "damaged: it cannot be read" if entry.damaged else "its end is missing" if complete is False else ""
     if temporary:
         complete, why = False, "its final name is missing"
     elif entry.size == 0:
         complete, why = False, "it is empty"
-    return Saved(entry.path, "file", step, entry.size, entry.mtime, complete, why, _unit(stem), temporary=temporary)
+    return Saved(
+        entry.path, "file", step, entry.size, entry.mtime, complete, why, _unit(stem), 1, temporary, entry.damaged
+    )
 
 
 def _saved(
@@ -439,10 +451,16 @@ def _saved(
     files = list(folder.everything())
     own = folder.entry.mtime if folder.entry is not None else 0.0
     newest = max((entry.mtime for entry in files), default=own)
-    complete = False if lacks else (True if known else None)
+    damaged = [entry.path.removeprefix(f"{folder.path}/") for entry in files if entry.damaged]
+    complete = False if lacks or damaged else (True if known else None)
     why = f"lacks {' and '.join(lacks)}" if lacks else ""
+    if damaged:
+        more = f" and {len(damaged) - 1} more" if len(damaged) > 1 else ""
+        why = f"damaged: {damaged[0]}{more} cannot be read{f'; {why}' if why else ''}"
     size = sum(entry.size for entry in files)
-    return Saved(folder.path, layout, step, size, newest, complete, why, unit, len(files), temporary)
+    return Saved(
+        folder.path, layout, step, size, newest, complete, why, unit, len(files), temporary, damaged=bool(damaged)
+    )
 
 
 def _empty_or_absent(folder: _Folder, name: str) -> bool:
@@ -485,7 +503,7 @@ def _cut(folder: _Folder) -> list[str]:
     return [
         f"{'the end' if entry.size else 'the content'} of {entry.path.rpartition('/')[2]}"
         for entry in folder.everything()
-        if entry.whole is False or (entry.size == 0 and entry.path.endswith(_STATE))
+        if (entry.whole is False and not entry.damaged) or (entry.size == 0 and entry.path.endswith(_STATE))
     ][:2]
 
 

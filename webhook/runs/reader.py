@@ -57,11 +57,18 @@ def look(
     if not helper:
         raise NobodyToAsk("; ".join(notes) or f'no pod of "{run.name}" runs')
     try:
-        text = run_helper(kube, run, directory, image, command(inside(directory)), write=False, seconds=seconds)
+        text = run_helper(
+            kube, run, directory, image, command(inside(directory), links=False), write=False, seconds=seconds
+        )
     except CannotDo as error:
         first, *others = error.lines
         raise CannotDo("; ".join([*notes, first]), *others) from None
     listing = parse(text)
+    if listing.state == "link":
+        raise CannotDo(
+            f'"{directory.on_claim}" of {directory.where} is a link, or lies below one, and a helper pod follows none: '
+            "look while a pod of the run runs, which may be asked by exec"
+        )
     if listing.state == "cut":
         raise CannotDo(f"the helper pod's listing ended early: {text.strip()[-200:] or 'no output'}")
     return Look(listing, find_saved(listing), "helper pod", tuple(notes))

@@ -36,7 +36,7 @@ def still(count: int) -> str:
 
 
 def completeness(saved: Saved) -> str:
-    return "yes" if saved.complete else "unknown" if saved.complete is None else "no"
+    return {"complete": "yes", "incomplete": "no"}.get(saved.state, saved.state)
 
 
 def size(number: int) -> str:
