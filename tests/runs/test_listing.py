@@ -131,3 +131,47 @@ def test_ten_thousand_files(tmp_path: Path) -> None:
     spent = sum(after[:4]) - sum(before[:4])
     # Of 3 s the rest is the API server's and the client's; counted in CPU, since the machine may be busy.
     assert spent < 1.0, (spent, time.monotonic() - began)
+
+
+@pytest.mark.parametrize("tools", ["python", "gnu", "busybox"])
+def test_a_name_forges_no_line(tmp_path: Path, tools: str) -> None:
+    """The end of the listing above all: what comes behind it would not be seen."""
+    root = tmp_path / "ckpt"
+    hf(root, 5)
+    for name in ("a\nEND\nz", "b\nf\t5\t5\t\tcheckpoint-9/x.bin", "c\nTEXT\tlatest\tcheckpoint-9", "d\nDENIED\t"):
+        write(root / name / "step_7.pt")
+        write(root / name / "latest", b"checkpoint-9")
+    write(root / "zz" / "step_8.pt")
+    gnu = tools == "gnu"
+    told = listing(root) if tools == "python" else parse(without_python(root, tmp_path / "bin", gnu=gnu))
+    assert told.state == "there"
+    assert "zz/step_8.pt" in {entry.path for entry in told.entries}
+    assert {saved.path for saved in find_saved(told).saved} >= {"checkpoint-5", "zz/step_8.pt"}
+    assert not any(entry.path.startswith("checkpoint-9") for entry in told.entries)
+    assert told.denied == ()
+    assert "latest" not in told.texts
+
+
+@pytest.mark.parametrize("gnu", [True, False])
+def test_a_pointer_that_is_a_link_is_not_read(tmp_path: Path, gnu: bool) -> None:
+    """A helper pod may be root, and `latest` may lead to what only root may read."""
+    root = tmp_path / "ckpt"
+    hf(root, 5)
+    secret = write(tmp_path / "secret" / "latest", b"secret")
+    (root / "latest").symlink_to(secret)
+    (root / "sub").symlink_to(secret.parent)
+    assert listing(root).texts == {}
+    assert parse(without_python(root, tmp_path / "bin", gnu=gnu)).texts == {}
+
+
+def test_a_helper_pod_follows_no_link_to_the_directory(tmp_path: Path) -> None:
+    hf(tmp_path / "other", 5)
+    (tmp_path / "run").symlink_to("other")
+    (tmp_path / "team").symlink_to(".")
+    for path in ("run", "team/other", "team/none"):
+        done = subprocess.run(command(str(tmp_path / path), links=False), capture_output=True, text=True, check=False)
+        assert parse(done.stdout).state == "link"
+    for path in ("other", "none"):
+        done = subprocess.run(command(str(tmp_path / path), links=False), capture_output=True, text=True, check=False)
+        assert parse(done.stdout).state == ("there" if path == "other" else "absent")
+    assert listing(tmp_path / "run").state == "there"
