@@ -11,7 +11,7 @@ import argparse
 import gc
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 Commands = Mapping[str, tuple[str, str]]
 
@@ -81,24 +81,33 @@ def _run(arguments: list[str], commands: Commands) -> int:
     if name and not name.startswith("-"):
         command, summary = load(name, commands)
         if command is not None:
-            parser = argparse.ArgumentParser(
+            parser: argparse.ArgumentParser = _Parser(
                 prog=f"{_prog()} {name}", description=summary, formatter_class=_formatter, allow_abbrev=False
             )
             command.configure(parser)
             # Files may stand on both sides of a flag.
             parse = parser.parse_intermixed_args if getattr(command, "INTERMIXED", False) else parser.parse_args
             return int(command.run(parse(arguments[1:])))
+        from webhook.cli.output import complain
         from webhook.model.nearest import near
-        from webhook.model.printable import printable
 
         close = near(name, known_commands(commands))
         meant = f"; nearest: {close}" if close else ""
-        sys.stderr.write(f'error: unknown command "{printable(name)}"{meant}; see {_prog()} --help\n')
+        complain([f'error: unknown command "{name}"{meant}; see {_prog()} --help'])
         return 2
     parser = _overview(commands)
     parser.parse_args(arguments)
     parser.print_help(sys.stderr)
     return 2
+
+
+class _Parser(argparse.ArgumentParser):
+    """An argument that is told back is shown as what a terminal does not act on."""
+
+    def error(self, message: str) -> NoReturn:
+        from webhook.model.printable import printable
+
+        super().error(printable(message))
 
 
 def load(name: str, commands: Commands) -> tuple[Any, str]:

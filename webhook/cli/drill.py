@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from webhook.cli.output import write_text
+from webhook.cli.output import write, write_text
 from webhook.cli.outputs import write_json
 from webhook.cli.run_flags import add_flags, run_on, saved_json
 
@@ -56,8 +56,8 @@ def _drill(session: Session, output: str) -> int:
 
         words = resumed_words(done.resumed) if done.resumed is not None else "could not be tried"
         verdict = {0: "passed", 1: "FAILED", 2: "not done"}[done.code]
-        line = f"\n  {done.resumed.pod}: {done.resumed.line}" if done.resumed is not None and done.resumed.line else ""
-        write_text(f"drill {verdict}: {session.name} {words}{line}\n")
+        line = [f"  {done.resumed.pod}: {done.resumed.line}"] if done.resumed is not None and done.resumed.line else []
+        write([f"drill {verdict}: {session.name} {words}", *line])
     if done.code == 2 and "was not changed" not in session.state:
         session.say(f"state: {session.state}")
     return done.code
@@ -67,8 +67,10 @@ def junit(namespace: str, name: str, done: Drill) -> str:
     """One test suite, one test case a step."""
     from xml.sax.saxutils import escape, quoteattr
 
+    from webhook.model.printable import printable_lines
+
     def clean(text: str) -> str:
-        return "".join(letter for letter in text if letter >= " " or letter in "\t\n")
+        return "\n".join(printable_lines(text))
 
     cases: list[str] = []
     for step in done.steps:

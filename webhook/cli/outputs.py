@@ -76,7 +76,7 @@ def write_outputs(outputs: Iterable[Output], render: Callable[[str, bool], str])
 
     False, and a line on standard error, where a file cannot be written.
     """
-    from webhook.cli.output import coloured, write_plain
+    from webhook.cli.output import as_document, as_text, coloured, write_plain
 
     done = True
     for one in sorted(outputs, key=lambda one: one.file is None):
@@ -86,11 +86,10 @@ def write_outputs(outputs: Iterable[Output], render: Callable[[str, bool], str])
             continue
         try:
             with open(one.file, "w", encoding="utf-8", errors="backslashreplace") as stream:  # noqa: PTH123
-                stream.write(render(one.format, False))
+                text = render(one.format, False)
+                stream.write(as_text(text) if one.format in ("text", "line") else as_document(text))
         except (OSError, ValueError) as error:
             done = False
-            from webhook.model.printable import printable
-
             why = getattr(error, "strerror", None) or str(error)
-            complain([printable(f"error: {one.file} cannot be written: {why}")])
+            complain([f"error: {one.file} cannot be written: {why}"])
     return done

@@ -65,7 +65,8 @@ def run(arguments: argparse.Namespace) -> int:
         [
             *(notice_line(notice, colour) for notice in (*inputs.notices, *notices)),
             *(fault_line(fault, colour) for fault in faults),
-        ]
+        ],
+        colour,
     )
     done = write_outputs(arguments.output, partial(_render, built))
     return 2 if faults or not done else 0

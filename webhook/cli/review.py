@@ -180,7 +180,7 @@ def _print(review: Review, arguments: argparse.Namespace) -> bool:
         colour = coloured(sys.stderr)
         # The formats for programs have the faults themselves; what was passed over has no place in them.
         faults = [fault_line(fault, colour) for fault in review.faults] if shown == "text" else ()
-        complain([*(notice_line(notice, colour) for notice in review.notices), *faults])
+        complain([*(notice_line(notice, colour) for notice in review.notices), *faults], colour)
     return write_outputs(arguments.output, partial(_render, review))
 
 

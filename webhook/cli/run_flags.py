@@ -89,7 +89,9 @@ class Progress:
                 self._status.start()
             from rich.markup import escape
 
-            self._status.update(escape(text))
+            from webhook.model.printable import printable
+
+            self._status.update(escape(printable(text)))
             return
         # The number of seconds changes all the time; elsewhere than on a terminal a line a while is enough.
         what = "".join(letter for letter in text if not letter.isdigit())

@@ -3,8 +3,9 @@
 What is moved goes to ``.set-aside/<time>/`` under its own path. A pointer file (``latest``,
 ``latest_checkpointed_iteration.txt``) or a link that names a newer checkpoint is moved, too, and one that names the
 older is written. A journal, written first, says what is meant to move, so that a command that is killed in the middle
-can be gone on from or undone. No link is followed. ``undo`` puts everything back to where it was; what the run has written since, as far as
-it is of the same kind, goes to ``.set-aside/<time>/written/`` in turn, since it would be taken for newer.
+can be gone on from or undone. ``undo`` puts everything back to where it was; what the run has written since, as far as
+it is of the same kind, goes to ``.set-aside/<time>/written/`` in turn, since it would be taken for newer. No link is
+followed.
 """
 
 from __future__ import annotations
