@@ -57,6 +57,15 @@ def is_terminating(nodes: Nodes, pod: Object) -> bool:
     return found is not None and "deletionTimestamp" in found["metadata"]
 
 
+def assert_told(said: str, pod: str, node: str) -> None:
+    """The pod, its node, since when, and the ways out; nothing of how a pod is asked."""
+    assert f"pod {pod} is on node {node}, which is NotReady since 20" in said
+    for way in (f"kubectl delete node {node}", f"taint node {node} node.kubernetes.io/out-of-service=", "--force"):
+        assert way in said
+    assert "ebsocket" not in said
+    assert "Handshake" not in said
+
+
 def on_another(nodes: Nodes, name: str, node: str) -> list[Object]:
     """Pods of the run that run on another node."""
     return [pod for pod in running(nodes, name) if node_of(pod) != node]
@@ -83,8 +92,19 @@ def test_the_power_of_the_node_is_cut(nodes: Nodes) -> None:
     nodes.power_cut(lost)
     try:
         wait_until(lambda: is_terminating(nodes, pod), 180, "the pod is evicted", 2)
+        name = pod["metadata"]["name"]
+        wait_until(lambda: not is_ready(nodes, lost), 60, "the node is NotReady")
+        for command in ("drill", "resume"):
+            told = ckptguard(nodes, command, "dark")
+            assert told.code == 2, told.out
+            assert_told(told.err, name, lost)
+        told = ckptguard(nodes, "checkpoints", "dark")
+        assert told.code == 0, told.err
+        assert "read by helper pod" in told.out
+        assert_told(told.err, name, lost)
         # A stop says what is in the way rather than wait for ever; the run goes on afterwards as if it had not been.
         told = ckptguard(nodes, "stop", "dark", "--timeout", "15s")
+        assert_told(told.err, name, lost)
         assert told.code == 2, told.out
         assert "still there after 15 s" in told.err
         assert lost in told.err
