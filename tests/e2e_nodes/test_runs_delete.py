@@ -18,6 +18,7 @@ from tests.e2e_nodes.runs import (
     runtime,
     submit,
     trainjob,
+    wait_for_step,
 )
 
 WITHIN = 15.0
@@ -58,6 +59,8 @@ def bring(nodes: Nodes, name: str, state: str) -> None:
         wait_until(lambda: nodes.get("jobset", name, NAMESPACE) is not None, 60, f"{name} has a JobSet")
     else:
         submit(nodes, trainjob(name))
+        # Before the program has a handler, the first process of a pod does not even hear SIGTERM.
+        wait_for_step(nodes, name, 10)
         if state == "stopped":
             assert ckptguard(nodes, "stop", name).code == 0
 
@@ -79,6 +82,7 @@ def test_nothing_is_left(nodes: Nodes, state: str) -> None:
 @pytest.mark.every_trainer
 def test_a_deletion_in_the_foreground_is_ended(nodes: Nodes) -> None:
     submit(nodes, trainjob("front"))
+    wait_for_step(nodes, "front", 10)
     nodes.run("delete", "trainjob", "front", "-n", NAMESPACE, "--cascade=foreground", "--wait=false")
     time.sleep(3)
     assert "trainjob" in left(nodes, "front"), "Trainer no longer makes a new JobSet: delete could say so"

@@ -127,15 +127,15 @@ def _pods(session: Session, run: Run, known: set[str] | None) -> list[Raw]:
     return [pod for pod in found if known is None or str(pod["metadata"].get("uid")) in known]
 
 
-def _left(trainjob: Raw | None, jobset: Raw | None, pods: Sequence[Raw]) -> str:
+def _left(trainjob: Raw | None, jobset: Raw | None, found: Sequence[Raw]) -> str:
     """What is still there, with its verb."""
     if trainjob is not None:
         return "the TrainJob is"
-    return "its JobSet is" if jobset is not None else f"{pods_words(pods)} and"
+    return "its JobSet is" if jobset is not None else f"{pods(len(found))} {'is' if len(found) == 1 else 'are'}"
 
 
-def pods_words(found: Sequence[Raw]) -> str:
-    return f"{pods(len(found))} {still(len(found))} ending"
+def pods_words(found: Sequence[Raw], of: str = "") -> str:
+    return f"{pods(len(found))}{of} {still(len(found))} ending"
 
 
 def _late(
@@ -147,7 +147,7 @@ def _late(
     lost: Sequence[Lost],
 ) -> Iterator[str]:
     """Why it takes so long, and what helps."""
-    after = f"after {session.options.timeout:.0f} s"
+    after, named = f"after {session.options.timeout:.0f} s", f' of "{run.name}"'
     what, where = f"{run.name} -n {run.namespace}", f"-n {run.namespace}"
     for kind, one in (("trainjob", trainjob), ("jobset", jobset)):
         if one is None:
@@ -169,12 +169,12 @@ def _late(
             yield f"  kubectl delete {kind} {what} --cascade=background"
         return
     if lost:
-        yield f'{pods_words(left)} of "{run.name}" {after}; {lost_words(lost, session.kube.clock.now())}'
+        yield f"{pods_words(left, named)} {after}; {lost_words(lost, session.kube.clock.now())}"
         yield from ways_out(lost, run.namespace)
         return
     names = " ".join(str(pod["metadata"]["name"]) for pod in left[:4])
     grace = max((int(pod["metadata"].get("deletionGracePeriodSeconds") or 0) for pod in left), default=0)
-    yield f'{pods_words(left)} of "{run.name}" {after}; the TrainJob and its JobSet are gone'
+    yield f"{pods_words(left, named)} {after}; the TrainJob and its JobSet are gone"
     if grace > session.options.timeout:
         yield f"  they have {grace} s to save and end (terminationGracePeriodSeconds): wait, or --timeout {grace + 60}s"
     yield f"  kubectl get pod {names} {where} -o wide"
