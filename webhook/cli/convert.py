@@ -104,7 +104,7 @@ def run(arguments: argparse.Namespace) -> int:
     made = converted(arguments.file, wanted)
     colour = coloured(sys.stderr)
     if made.bad:
-        complain(fault_line(fault, colour) for fault in (*made.bad, *made.lost))
+        complain((fault_line(fault, colour) for fault in (*made.bad, *made.lost)), colour)
         return 2
 
     def render(output: str, _: bool) -> str:
@@ -123,7 +123,7 @@ def run(arguments: argparse.Namespace) -> int:
     write_text("")  # YAML is for programs too: in UTF-8, whatever the locale says
     if not write_outputs(arguments.output, render):
         return 2
-    complain(fault_line(fault, colour) for fault in made.lost)
+    complain((fault_line(fault, colour) for fault in made.lost), colour)
     complain(fault_line(fault, False).replace("error: ", "note: ", 1) for fault in made.notes)
     return 1 if made.lost else 0
 
