@@ -22,6 +22,8 @@ CASES = [
     ("ckptguard certs ", {"run", "once", "check"}),
     ("ckptguard certs run --leas", {"--lease"}),
     ("ckptguard help dri", {"drill"}),
+    ("ckptguard init --framework xg", {"xgboost"}),
+    ("ckptguard review --trainer 2.1", {"2.1"}),
     ("ckptguard nonsense ", set()),
 ]
 

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from webhook.cli.output import complain
 from webhook.model.release import Release, parse_release
 
 if TYPE_CHECKING:
     from webhook.runs.api import KubernetesApi
+
+
+RELEASES: Final = ", ".join(release.value for release in Release)
+"""What ``--trainer`` takes."""
 
 
 def add_kubeconfig(parser: argparse.ArgumentParser) -> None:

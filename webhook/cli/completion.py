@@ -95,6 +95,8 @@ def _flag(parser: argparse.ArgumentParser, action: argparse.Action) -> Flag:
     choices = tuple(str(choice) for choice in action.choices or ())
     if takes and takes.startswith("{"):
         choices = tuple(takes.partition("}")[0][1:].split(","))
+    for name in action.option_strings:
+        choices = choices or _known(name)
     text = parser._get_formatter()._expand_help(action) if action.help else ""
     return Flag(tuple(action.option_strings), takes, _is_file(action), choices, text)
 
@@ -106,6 +108,17 @@ def _value(action: argparse.Action) -> str:
 
 def _is_file(action: argparse.Action) -> bool:
     return any(word in _value(action) for word in _FILES) and not _value(action).startswith("{")
+
+
+def _known(flag: str) -> tuple[str, ...]:
+    """What there is to choose from, where the flag's parser checks it by itself."""
+    if flag == "--framework":
+        return _framework_ids()
+    if flag == "--trainer":
+        from webhook.model.release import Release
+
+        return tuple(release.value for release in Release)
+    return ()
 
 
 def _rule_ids() -> tuple[str, ...]:

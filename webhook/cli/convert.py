@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from webhook.cli.cluster_flags import object_name, trainer_release
+from webhook.cli.cluster_flags import RELEASES, object_name, trainer_release
 from webhook.cli.output import coloured, complain, write_text
 from webhook.cli.outputs import add_output, write_outputs
 from webhook.model.printable import printable
@@ -38,7 +38,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="RELEASE",
         type=trainer_release,
         default=NEWEST,
-        help=f"write it for this Trainer ({NEWEST.value})",
+        help=f"write it for this Trainer: {RELEASES} (default {NEWEST.value})",
     )
     parser.add_argument(
         "--gpu-label",

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from webhook.cli.cluster_flags import image_name, object_name, trainer_release
+from webhook.cli.cluster_flags import RELEASES, image_name, object_name, trainer_release
 from webhook.cli.output import complain, write_text
 from webhook.model.release import NEWEST
 
@@ -42,7 +42,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("-n", "--namespace", type=_label, help="namespace of the three")
     parser.add_argument(
-        "--trainer", metavar="RELEASE", type=trainer_release, default=NEWEST, help="the Trainer release"
+        "--trainer",
+        metavar="RELEASE",
+        type=trainer_release,
+        default=NEWEST,
+        help=f"the Trainer release: {RELEASES} (default {NEWEST.value})",
     )
     parser.add_argument("--policy", metavar="FILE", help="the policy file of the cluster")
     parser.add_argument("--kubeconfig", metavar="FILE", help="where to look for classes; default: kubectl's")

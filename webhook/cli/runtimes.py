@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from webhook.cli.cluster_flags import add_kubeconfig, add_output, connect, object_name, trainer_release
+from webhook.cli.cluster_flags import RELEASES, add_kubeconfig, add_output, connect, object_name, trainer_release
 from webhook.cli.output import complain, write
 from webhook.cli.outputs import write_json
 
@@ -25,7 +25,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--namespace", type=object_name, help="TrainingRuntimes of this namespace alone")
     parser.add_argument("--policy", metavar="FILE", help="the policy file of the cluster")
     parser.add_argument(
-        "--trainer", metavar="RELEASE", type=trainer_release, help="the Trainer release; else told by the cluster's CRD"
+        "--trainer",
+        metavar="RELEASE",
+        type=trainer_release,
+        help=f"the Trainer release: {RELEASES}; else told by the cluster's CRD",
     )
     add_kubeconfig(parser)
     add_output(parser)

@@ -11,7 +11,7 @@ from webhook.cluster.files import FileError
 from webhook.cluster.yaml_text import Piece, TextError, decode, parse, places, split, steps_of
 from webhook.effective.buildable.syntax import is_dns_subdomain
 from webhook.model.names import SYSTEM_NAMESPACE, WITHOUT_A_RULE
-from webhook.model.nearest import nearest
+from webhook.model.nearest import near
 from webhook.model.policy import Policy
 from webhook.model.size import parse_bytes, parse_count
 
@@ -205,8 +205,8 @@ def _fields_at(field: str) -> list[str]:
 
 
 def _meant(word: str, known: Collection[str]) -> str:
-    close = nearest(word, known)
-    return f', the nearest is "{close[0]}"' if close else ""
+    close = near(word, known)
+    return f', the nearest is "{close}"' if close else ""
 
 
 def _value(value: Any) -> str:

@@ -10,7 +10,7 @@ from msgspec import Struct
 from webhook.effective import UNJUDGED, build_trainer_pods, locate_checkpoints
 from webhook.model.cluster import Runtime
 from webhook.model.names import API_VERSION, JOBSET_NAME_LABEL, QUEUE_LABEL
-from webhook.model.nearest import nearest
+from webhook.model.nearest import near
 from webhook.model.pod import EMPTY, Checkpoint, DirectoryStatus, EffectiveJob, Raw, StorageKind
 from webhook.model.policy import Policy
 from webhook.model.release import Release
@@ -155,7 +155,8 @@ def _no_run(api: Api, path: str, namespace: str, name: str, answer: Answer) -> s
         names = [one["metadata"]["name"] for one in each(api, path)]
     except Exception:
         names = []
-    there = f"; nearest: {nearest(name, names)[0]}" if names else "; there is none at all"
+    meant = near(name, names)
+    there = f"; nearest: {meant}" if meant else "; ckptguard runs lists those there are" if names else "; there is none"
     return f'there is no TrainJob "{name}" in namespace "{namespace}"{there}'
 
 
