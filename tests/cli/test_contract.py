@@ -102,6 +102,8 @@ def test_what_is_exempt_is_called_so(run: Run, tmp_path: Path) -> None:
     assert "TrainJob/digits in default" in out
     assert ": exempt (the policy exempts it)" in out
     assert "2 reviewed: 2 exempt" in out
+    _, out, _ = run("review", write(tmp_path, "torch.yaml", TORCH), "--policy", policy)
+    assert "assumed" not in out
     _, out, _ = run("review", bad, "--policy", policy, "-o", "junit")
     assert out.count('<skipped message="exempt: the policy exempts it"/>') == 2
 
@@ -264,6 +266,7 @@ def test_what_a_folder_holds_beside_objects_is_passed_over_and_counted(
     assert code == 0, err
     assert "error" not in err
     assert err.startswith("note: ")
+    assert "nothing is read here" not in err
     assert out.splitlines()[-1] == "2 reviewed: 2 allowed" + (f", {skipped} skipped" if skipped else "")
 
 

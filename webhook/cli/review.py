@@ -146,7 +146,7 @@ def _reviewed(
         locate=partial(inputs.locate, document),
         judged=decision.judged,
         unjudged=_LEFT_ALONE.get(decision.mode, ""),
-        assumed=assumed,
+        assumed=assumed if decision.judged else "",
         scope=inputs.settled,
     )
 

@@ -190,8 +190,9 @@ class Loaded:
         """Names of what stood beside objects that are read -> the files in which it stood."""
 
     def found(self) -> int:
-        """How much was said so far: objects, errors and notices."""
-        return len(self.documents) + len(self.errors) + len(self.notices)
+        """How much was said so far: objects, errors and notices, and what is passed over and told at the end."""
+        told = len(self.documents) + len(self.errors) + len(self.notices) + len(self.patches)
+        return told + sum(map(len, self.templates.values()))
 
     def of_kind(self, *kinds: str) -> list[Document]:
         """The documents of these kinds, in the order in which they were read."""
@@ -244,7 +245,7 @@ def load_files(
                     continue
                 found = loaded.found()
                 new = _read_file(file, loaded, seen, False, charts)
-                if new and found == loaded.found() and not file.endswith(KUSTOMIZATIONS):
+                if new and found == loaded.found() and not file.endswith((*KUSTOMIZATIONS, CHART)):
                     others.append(file)
             for where, name in kustomized.items():
                 below = os.path.join(where, "")  # noqa: PTH118
