@@ -142,7 +142,7 @@ def _judge(rule: Rule, finding: Finding, severity: Severity, subject: Subject) -
         finding.container,
         finding.subject,
         finding.private,
-        finding.counted,
+        finding.counted and (finding.counted[0], Made(partial(on_one_line, finding.counted[1], subject))),
     )
 
 

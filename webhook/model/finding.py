@@ -109,7 +109,7 @@ class Judged(Struct, frozen=True):
     container: str = ""
     subject: str = ""
     private: str = ""
-    counted: tuple[str, Fix] | None = None
+    counted: tuple[str, str | Made] | None = None
 
     @property
     def fix(self) -> str:

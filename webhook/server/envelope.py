@@ -15,7 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from webhook.message import denial_text, warning_lines
-from webhook.model.finding import Fix, Judged, Made, Origin, Severity, broken_rule
+from webhook.model.finding import Judged, Origin, Severity, broken_rule
 from webhook.model.names import GROUP, KINDS
 from webhook.model.printable import printable
 from webhook.model.request import Request
@@ -154,14 +154,10 @@ def for_anybody(findings: tuple[Judged, ...]) -> tuple[Judged, ...]:
     told = [
         finding
         if finding.counted is None
-        else replace(finding, problem=finding.counted[0], text=_text_of(finding.counted[1]), subject="", counted=None)
+        else replace(finding, problem=finding.counted[0], text=finding.counted[1], subject="", counted=None)
         for finding in findings
     ]
     return tuple({(finding.rule, finding.at, finding.problem): finding for finding in told}.values())
-
-
-def _text_of(fix: Fix) -> str | Made:
-    return fix if isinstance(fix, str) else Made(fix)
 
 
 def _forbidden(message: str) -> dict[str, Any]:
