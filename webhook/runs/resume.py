@@ -59,7 +59,7 @@ def ended_lines(session: Session, run: Run) -> tuple[str, ...]:
         "such run again. Its data stays; the same name goes on from it:",
         f"  kubectl get trainjob {run.name} -n {run.namespace} -o yaml > run.yaml",
         f"  {session.command('delete')}",
-        "  kubectl create -f run.yaml    # without uid, resourceVersion and status",
+        "  kubectl create -f run.yaml",
     )
 
 
