@@ -17,6 +17,7 @@ Commands = Mapping[str, tuple[str, str]]
 
 COMMANDS: Final[Commands] = {
     "review": ("webhook.cli.review", "judge TrainJobs and runtimes from files: would they come back?"),
+    "fix": ("webhook.cli.fix", "write the fixes into the files, and review them again"),
     "pods": ("webhook.cli.pods", "show the pods that Trainer will build, each part with its origin"),
     "rules": ("webhook.cli.rules", "the catalogue of rules, or one rule's page"),
     "frameworks": ("webhook.cli.frameworks", "where each framework saves, how it resumes, what it keeps"),

@@ -38,7 +38,7 @@ from webhook.model.cluster import (
     Runtime,
     StorageClass,
 )
-from webhook.model.names import API_VERSION, KINDS
+from webhook.model.names import API_VERSION, KINDS, RUNTIME_KINDS
 from webhook.model.policy import Policy
 from webhook.model.printable import printable
 from webhook.model.release import Release
@@ -714,12 +714,21 @@ class FileView:
         self._directories: dict[tuple[str, str, str | None], list[RunDirectory]] | None = None
         given: set[str] = set()
         self._looked_in: set[str] = set()
+        malformed: list[tuple[str, str]] = []
         for document in documents:
             given.add(document.kind)
             if document.kind == "PersistentVolumeClaim":
                 self._looked_in.add(document.namespace)
+            if document.kind in RUNTIME_KINDS:
+                try:
+                    check_shape(document.kind, document.object)
+                except MalformedObject as fault:
+                    # Nothing can be built from it, and what is wrong is said where it is reviewed itself.
+                    malformed.append((document.kind, f"{document.label} is malformed at {fault.field or 'its top'}"))
+                    continue
             self.store.put(document.kind, document.stored)
         self.store.unknown.update((kind, f"no {kind} among the files") for kind in STATE_KINDS if kind not in given)
+        self.store.unknown.update(malformed)
         self.store.unknown.update(
             (kind, f"a {kind} may stand in what could not be read of the files") for kind in damaged
         )

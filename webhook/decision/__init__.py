@@ -16,12 +16,13 @@ from webhook.decision.severity import EXEMPT, PUT_BACK_ONLY, WEIGHT, in_mode, mo
 from webhook.decision.subject import build_subject, with_strays
 from webhook.defaults import default
 from webhook.model.cluster import ClusterView, Runtime
-from webhook.model.finding import Finding, Judged, Made, Severity
+from webhook.model.finding import Finding, Judged, Made, Origin, Severity
 from webhook.model.names import KINDS
 from webhook.model.policy import Policy
 from webhook.model.release import Release, infer_release
 from webhook.model.request import Request
 from webhook.model.rule import Rule
+from webhook.model.script import Lines
 from webhook.model.subject import Subject
 from webhook.model.verdict import Decision, Defaulted, Facts
 from webhook.script import held
@@ -108,6 +109,7 @@ def _reviewed(request: Request, cluster: ClusterView, policy: Policy, served: Re
             # The first time counts: a later one has asked no more of them.
             subject.kept["silent"] = keepable - spoke
     if len(judged) > 1:
+        judged = _told_once(judged)
         judged.sort(key=_position)
     findings = tuple([entry[2] for entry in judged])
     heaviest = findings[0].severity if findings else Severity.AUDIT
@@ -122,6 +124,17 @@ def _reviewed(request: Request, cluster: ClusterView, policy: Policy, served: Re
         tuple(broken),
         subject is not None and subject.effective is not None,
     )
+
+
+def _told_once(judged: list[tuple[int, int, Judged]]) -> list[tuple[int, int, Judged]]:
+    """Each fact once, the heaviest of several: one file that two commands use, one volume of two containers."""
+    known: dict[tuple[str, Origin, str], tuple[int, int, Judged]] = {}
+    for entry in judged:
+        one = entry[2]
+        key = (one.rule, one.at, one.problem)
+        if key not in known or entry[0] < known[key][0]:
+            known[key] = entry
+    return list(known.values())
 
 
 def _failed(
@@ -143,6 +156,7 @@ def _judge(rule: Rule, finding: Finding, severity: Severity, subject: Subject) -
         finding.subject,
         finding.private,
         finding.counted and (finding.counted[0], Made(partial(on_one_line, finding.counted[1], subject))),
+        finding.fix if isinstance(finding.fix, Lines) else None,
     )
 
 

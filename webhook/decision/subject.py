@@ -11,6 +11,7 @@ from webhook.effective import Built, build, infer, judge_checkpoints, launches_o
 from webhook.effective.checkpoint import UNJUDGED, Classify, mount_under
 from webhook.model.budget import Reading
 from webhook.model.cluster import ClusterView, Gap, Runtime
+from webhook.model.fields import as_stored
 from webhook.model.finding import Origin
 from webhook.model.names import MULTIKUEUE, REQUIRE
 from webhook.model.pod import Checkpoint, DirectoryStatus, EffectiveJob, EffectiveSet, Raw, Storage
@@ -41,6 +42,12 @@ def build_subject(
     ``given`` is a TrainJob's runtime where it is known already, and ``elsewhere`` whether its claims are on a worker
     cluster.
     """
+    written: Mapping[str, Any] | None = None
+    if not request.uid:
+        # No API server has seen it: it is judged as one would store it.
+        written = request.object
+        stored = as_stored(written, request.kind, release.value)
+        request = request if stored is written else replace(request, object=stored)
     obj = request.object
     spec = obj.get("spec") or {}
     trainjob: Mapping[str, Any] | None = None
@@ -111,6 +118,7 @@ def build_subject(
         programs,
         {},
         {} if built is None else built.known,
+        written,
     )
 
 

@@ -7,7 +7,7 @@ patch, and the object after it gives an empty one.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from webhook.defaults import (
     backoff_limit,
@@ -24,11 +24,12 @@ from webhook.defaults import (
     trainer_label,
 )
 from webhook.effective import build, build_trainer_pods
+from webhook.model.budget import Reading
 from webhook.model.cluster import ClusterView, Runtime
 from webhook.model.default import Context, Default, Refused
 from webhook.model.draft import Draft
 from webhook.model.entries import find
-from webhook.model.finding import Judged, as_set, broken_rule
+from webhook.model.finding import Judged, Origin, as_set, broken_rule
 from webhook.model.injected import (
     Added,
     AddedToJob,
@@ -43,8 +44,13 @@ from webhook.model.pod import EffectiveJob, EffectiveSet, Raw, Storage
 from webhook.model.policy import Policy
 from webhook.model.release import Release
 from webhook.model.request import Request
+from webhook.model.script import Written
 from webhook.model.verdict import Defaulted
+from webhook.script import find_directory
 from webhook.storage import classify
+
+if TYPE_CHECKING:
+    from webhook.script import Script
 
 TRAINJOB_CREATE: Final = (tiered_layout.DEFAULT, checkpoint_volume.DEFAULT, checkpoint_variables.DEFAULT)
 TRAINJOB_PUT_BACK: Final = (put_back.DEFAULT, restore_managers.DEFAULT)
@@ -185,8 +191,15 @@ def _look(context: Context) -> None:
 
     context.runtime = runtime
     context.storage_of = storage_of
+    environment, room = built.environment, Reading()
+
+    def written_by(job: EffectiveJob, container: Raw) -> tuple[Written, Origin] | None:
+        return find_directory(job, container, environment, _directory_of, room)
+
     # Whether something lies under a directory is asked here; what it is worth is the rules' affair.
     context.checkpoints = built.checkpoints(policy.directory.variables, None)
+    # Reading costs: it is done where a directory would be declared otherwise.
+    context.with_program = lambda: built.checkpoints(policy.directory.variables, written_by)
     trained: list[tuple[EffectiveJob, Raw]] = []
     for job in effective.jobs:
         if job.trains:
@@ -197,6 +210,13 @@ def _look(context: Context) -> None:
     else:
         context.trained = trained or None
     context.effective = effective
+
+
+def _directory_of(script: Script) -> Written | None:
+    """What the program itself names counts as named. The frameworks are imported with the first one that is read."""
+    from webhook.frameworks import directory_of
+
+    return directory_of(script)
 
 
 def _builder(request: Request, release: Release) -> Any:

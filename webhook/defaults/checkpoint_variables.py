@@ -46,6 +46,8 @@ def apply(draft: Draft, context: Context) -> bool:
     path = context.path or _mounted_claim(context, trained, effective)
     if path is None or "$" in path:
         return False
+    if any(checkpoint.status is not DirectoryStatus.NONE for checkpoint in context.with_program()):
+        return False  # the program names one
     variable = context.policy.directory.variables[0]
     env = (trainer or EMPTY).get("env") or ()
     named = _named_already(variable, receivers, env, draft)

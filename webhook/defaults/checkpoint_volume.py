@@ -39,7 +39,8 @@ def apply(draft: Draft, context: Context) -> bool:
     if effective is None or trained is None or context.tiered:
         return False
     directory = None
-    for checkpoint in context.checkpoints:
+    known = known_claim(context)
+    for checkpoint in context.checkpoints if known is None else context.with_program():
         if checkpoint.status is DirectoryStatus.NONE:
             continue
         if checkpoint.mount is not None or checkpoint.directory is None:
@@ -48,7 +49,6 @@ def apply(draft: Draft, context: Context) -> bool:
         if "$(" in (checkpoint.written or "") or (directory is not None and checkpoint.directory != directory):
             return False
         directory = checkpoint.directory
-    known = known_claim(context)
     if known is None:
         return False
     claim, asked_by = known

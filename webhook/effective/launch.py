@@ -63,13 +63,18 @@ class Launches:
     ``told`` is all that it depends on besides the pods: annotations and policy.
     """
 
-    __slots__ = ("_directories", "_pods", "told")
+    __slots__ = ("_directories", "_pods", "_variable", "told")
 
     def __init__(
-        self, pods: int, directories: tuple[str, ...], told: tuple[float | None, int | None, int | None]
+        self,
+        pods: int,
+        directories: tuple[str, ...],
+        told: tuple[float | None, int | None, int | None],
+        variable: str = "",
     ) -> None:
         self._pods = pods
         self._directories = directories
+        self._variable = variable
         self.told = told
 
     def __call__(self, job: EffectiveJob, container: Raw) -> Launch:
@@ -98,6 +103,7 @@ class Launches:
             bool(job.pod.get("shareProcessNamespace")),
             not container.get("command"),
             job.spec.get("completionMode") == "Indexed",
+            self._variable,
         )
 
 
@@ -106,9 +112,11 @@ def launches_of(
 ) -> Launches:
     """The launch of each container. ``annotations`` are those of the object, then of its runtime."""
     directories: tuple[str, ...] = ()
+    variable = ""
     for checkpoint in checkpoints:
         directory = checkpoint.directory
         if directory is not None and checkpoint.status is not _INFERRED and directory not in directories:
+            variable = variable if directories else checkpoint.variable or ""
             directories += (directory,)
     seconds: float | None = None
     params: int | None = None
@@ -119,7 +127,7 @@ def launches_of(
         if params is None and (text := given.get(MODEL_PARAMS)):
             params = parse_count(text)
     told = (seconds, params, _seconds(policy.limits.lost_work))
-    return Launches(effective.training_pods, directories, told)
+    return Launches(effective.training_pods, directories, told, variable)
 
 
 def _gpus(container: Raw) -> int | None:

@@ -9,7 +9,7 @@ from webhook.frameworks.framework import Setting
 from webhook.script import Python
 from webhook.script.flow import in_loop
 from webhook.script.loads import removes_files
-from webhook.script.names import Save
+from webhook.script.names import Save, tag_of
 
 _REMOVES: Final = ("rmtree", "remove", "unlink", "removedirs", "rmdir", "delete_folder")
 
@@ -35,7 +35,7 @@ def copies_of(python: Python, save: Save) -> Setting | None:
 
 def _by_step(python: Python, save: Save) -> bool:
     names: list[str] = []
-    for node in (save.path, save.call.argument("tag")):
+    for node in (save.path, tag_of(python, save.call)):
         for origin, _ in python.origins(node, save.call.around) if node is not None else ():
             for part in ast.walk(origin):
                 if isinstance(part, ast.Name):

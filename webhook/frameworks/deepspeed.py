@@ -88,8 +88,5 @@ FRAMEWORK = Framework(
     by_hand=True,
     resumes_if_any=True,
     loads_directory=True,
-    keep_fix=(
-        'for old in sorted(glob.glob("<the directory>/global_step*"), key=os.path.getmtime)[:-3]: shutil.rmtree(old)'
-    ),
     resume_fix="engine.load_checkpoint(<the directory>)",
 )

@@ -11,7 +11,8 @@ from msgspec import Struct
 from webhook.model.script import Place
 from webhook.script import UNKNOWN, Call, Python, Script, Value
 from webhook.script.config import Config
-from webhook.script.corrected import in_line, with_import
+from webhook.script.corrected import in_line
+from webhook.script.pasted import with_import
 from webhook.script.program import Invocation
 from webhook.script.values import is_true, tail
 

@@ -18,7 +18,8 @@ from typing import Final
 
 from webhook.frameworks.framework import Framework, Setting, Use, call_setting, flag_setting, is_open, turned
 from webhook.script import UNKNOWN, Call, Invocation, Python, Script, Value
-from webhook.script.corrected import in_line
+from webhook.script.corrected import in_line, looked_for
+from webhook.script.pasted import headed, quoted
 from webhook.script.values import is_true
 
 _LIBRARIES: Final = ("transformers", "trl", "sentence_transformers")
@@ -64,15 +65,19 @@ def train_calls(python: Python) -> list[Call]:
 def resumed(script: Script, python: Python, train: Call, where: str, at: ast.AST | Call | None = None) -> str:
     """The line of a ``train()`` that resumes from the newest checkpoint in ``where``, as far as there is one.
 
-    ``at`` is the node in its line that is pointed at, where that is not the call.
+    ``at`` is the node in its line that is pointed at, where that is not the call. ``where`` is ``""`` where only the
+    trainer knows.
     """
-    setting = f"resume_from_checkpoint=get_last_checkpoint({where})"
+    where = where or f"{python.text(train.receiver) if train.receiver is not None else 'trainer'}.args.output_dir"
+    name = next((own for own, dotted in python.source.imports.items() if dotted.endswith(".get_last_checkpoint")), "")
+    last = f"{name or 'get_last_checkpoint'}({where})"
+    setting = f"resume_from_checkpoint={last} if os.path.isdir({where}) else None"
     line = in_line(script, python.at(at or train), setting, train, position=0)
     if line == setting and not train.name.startswith("()"):
         line = f"{train.name}({setting})"
-    if "get_last_checkpoint" in python.source.imports:
-        return line
-    return f"from transformers.trainer_utils import get_last_checkpoint\n{line}"
+    own = () if name else ("from transformers.trainer_utils import get_last_checkpoint",)
+    missing = () if "os" in python.source.imports else ("import os",)
+    return headed(python, line, *missing, *own) if own or missing else line
 
 
 def arguments_calls(python: Python) -> Iterator[Call]:
@@ -167,11 +172,13 @@ def _on_line(script: Script, invocation: Invocation) -> Use:
     flag = flag_setting(invocation, "resume_from_checkpoint", default=UNKNOWN if "config" in invocation.flags else None)
     use = _from_flags(invocation, None, flag)
     directory = use.directory.value if use.directory is not None else UNKNOWN
-    out = directory if isinstance(directory, str) and directory else "$CKPT_DIR"
-    use.resume_fix = (
-        f"last=$(ls -d {out}/checkpoint-* 2>/dev/null | sort -V | tail -n 1)\n"
-        f"exec trl {invocation.arguments[0]} ... ${{last:+--resume_from_checkpoint $last}}"
-    )
+    if isinstance(directory, str) and directory:
+        use.resume_fix = looked_for(
+            script,
+            invocation,
+            f"last=$(ls -d {quoted(directory)}/checkpoint-* 2>/dev/null | sort -V | tail -n 1)",
+            '${last:+--resume_from_checkpoint "$last"}',
+        )
     return use
 
 
@@ -216,6 +223,6 @@ FRAMEWORK = Framework(
     ranks="the first process writes",
     uses=uses,
     keep_fix="save_total_limit=3",
-    resume_fix="trainer.train(resume_from_checkpoint=get_last_checkpoint(<output_dir>))",
+    resume_fix="--resume_from_checkpoint",
     every_fix='save_strategy="steps", save_steps=500',
 )

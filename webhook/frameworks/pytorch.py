@@ -66,6 +66,4 @@ FRAMEWORK = Framework(
     uses=uses,
     by_hand=True,
     guards_ranks=False,
-    keep_fix='for old in sorted(glob.glob("<the directory>/step_*.pt"), key=os.path.getmtime)[:-3]: os.remove(old)',
-    resume_fix='state = torch.load(<the newest file>, map_location="cpu")',
 )

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from webhook.frameworks.framework import Framework, Use, options, turned
+from webhook.frameworks.framework import Framework, Setting, Use, options, turned
 from webhook.script import UNKNOWN, Invocation, Script
+from webhook.script.corrected import looked_for
+from webhook.script.pasted import quoted
 from webhook.script.values import is_true, tail
 
 
@@ -29,16 +31,27 @@ def _use(script: Script, invocation: Invocation) -> Use:
         given.partial = any(not isinstance(word, str) for word in invocation.arguments)
     resume = given.setting("resume_from_checkpoint", default=False)
     truth = is_true(resume.value)
+    directory = given.setting("output_dir", default=UNKNOWN)
     adapters = given.setting("save_adapter_weights_only", default=False)
     return Use(
         FRAMEWORK,
         invocation.place,
         invocation=invocation,
         partial=given.partial,
-        directory=given.setting("output_dir", default=UNKNOWN),
+        directory=directory,
+        resume_fix=_asked(script, invocation, directory),
         resume=turned(resume, UNKNOWN if truth is None else True if truth else None),
         full=turned(adapters, UNKNOWN),
     )
+
+
+def _asked(script: Script, invocation: Invocation, directory: Setting) -> str:
+    """It fails where there is nothing to resume from, so the shell looks first."""
+    if not isinstance(directory.value, str) or not directory.value:
+        return ""
+    state = quoted(f"{directory.value.rstrip('/')}/recipe_state")
+    before = f"resume=False\nif [ -d {state} ]; then resume=True; fi"
+    return looked_for(script, invocation, before, "resume_from_checkpoint=$resume")
 
 
 FRAMEWORK = Framework(
@@ -53,5 +66,5 @@ FRAMEWORK = Framework(
     ranks="the first process writes; all with enable_async_checkpointing",
     uses=uses,
     loads_directory=True,
-    resume_fix='tune run ... resume_from_checkpoint=$([ -d "$OUT/recipe_state" ] && echo True || echo False)',
+    resume_fix="resume_from_checkpoint=True",
 )

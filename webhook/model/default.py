@@ -53,6 +53,7 @@ class Context:
         "targets",
         "tiered",
         "trained",
+        "with_program",
     )
 
     def __init__(self, request: Request, cluster: ClusterView, policy: Policy, release: Release) -> None:
@@ -63,6 +64,8 @@ class Context:
         self.runtime: Runtime | None = None
         self.effective: EffectiveSet | None = None
         self.checkpoints: tuple[Checkpoint, ...] = ()
+        self.with_program: Callable[[], tuple[Checkpoint, ...]] = tuple
+        """The same, with what a program itself names where nothing declares a directory."""
         self.trained: list[tuple[EffectiveJob, Raw]] | None = None
         """Every container that trains, with its job; None where a job that trains leaves open which one it is."""
         self.claims_elsewhere = False

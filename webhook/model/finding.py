@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from enum import Enum
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -110,6 +111,8 @@ class Judged(Struct, frozen=True):
     subject: str = ""
     private: str = ""
     counted: tuple[str, str | Made] | None = None
+    lines: Any = None
+    """The ``webhook.model.script.Lines`` that the fix is, where it is some: what a machine pastes."""
 
     @property
     def fix(self) -> str:

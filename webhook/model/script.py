@@ -30,6 +30,56 @@ class Written(Struct, frozen=True):
     place: Place
 
 
+class Lines(str):
+    """A fix that is lines of the program: it stands in the place of lines ``first`` to ``last`` of the item.
+
+    Where ``last`` is one less than ``first`` it comes before ``first``. Each line is indented as line ``like`` is. Its
+    ``import`` lines go before line ``head`` instead, and its remarks (``# ...``) are for a person. ``whole`` is the
+    text itself where what is shown leaves out a long line of the user's.
+    """
+
+    __slots__ = ("first", "head", "last", "like", "whole")
+
+    first: int
+    last: int
+    like: int
+    head: int
+    whole: str
+
+    def __new__(cls, text: str, first: int, last: int, like: int = 0, head: int = 0, whole: str = "") -> Lines:
+        made = super().__new__(cls, text)
+        made.first, made.last, made.like, made.head, made.whole = first, last, like or first, head, whole or text
+        return made
+
+    def behind(self, text: str, head: int = 0) -> Lines:
+        """The same behind other lines."""
+        whole = f"{text}\n{self.whole}"
+        return Lines(f"{text}\n{self}", self.first, self.last, self.like, head or self.head, whole)
+
+    def before(self, text: str) -> Lines:
+        """The same with a remark at its end."""
+        return Lines(f"{self}{text}", self.first, self.last, self.like, self.head, f"{self.whole}{text}")
+
+    def paste(self, item: str) -> str:
+        """The item with these lines in it."""
+        lines = item.split("\n")
+        given = [line for line in self.whole.split("\n") if not line.lstrip().startswith("#")]
+        imports = [line for line in given if line.startswith(("import ", "from "))] if self.head else []
+        indent = _indent(lines, self.like)
+        own = [indent + line if line else line for line in given if line not in imports]
+        own = [line.partition("    # line ")[0] for line in own]
+        lines[self.first - 1 : self.last] = own
+        if imports:
+            before = _indent(item.split("\n"), self.head)
+            lines[self.head - 1 : self.head - 1] = [before + one for one in imports]
+        return "\n".join(lines)
+
+
+def _indent(lines: list[str], number: int) -> str:
+    line = lines[number - 1] if 0 < number <= len(lines) else ""
+    return line[: len(line) - len(line.lstrip())]
+
+
 class Remark(Struct, frozen=True):
     """What a rule says of a program. Cached across decisions, so it holds nothing that depends on anything else.
 
@@ -54,7 +104,7 @@ class Launch(Struct, frozen=True):
     ``mounts`` are the paths of the container's mounts. ``grace`` is in seconds. ``seconds_per_step``, ``params`` and
     ``lost_work`` (seconds) are what annotations and policy say. ``shared_process_namespace``: the pod's process 1 is
     the pause container's, so a shell is never process 1. ``entrypoint`` says that the image's own entrypoint runs first
-    (no ``command``).
+    (no ``command``). ``variable`` declares the first of the directories.
     """
 
     pods: int = 1
@@ -70,6 +120,7 @@ class Launch(Struct, frozen=True):
     shared_process_namespace: bool = False
     entrypoint: bool = False
     stable_hostname: bool = False
+    variable: str = ""
 
 
 class Remarks(dict[str, "tuple[Remark, ...]"]):

@@ -57,6 +57,7 @@ NO_GROUP: Final = 131072
 CONTAINERS: Final = 262144
 """An override has containers, or nobody can tell what it has."""
 
+_MARKS: Final = ("$", "`", "{{", "%")
 _DECLARED: Final = DirectoryStatus.DECLARED
 _SIZES: Final = frozenset((CHECKPOINT_SIZE, MODEL_PARAMS))
 _DURABLE: Final = (StorageKind.ONE_NODE, StorageKind.MANY_NODES, StorageKind.BY_TEMPLATE)
@@ -72,7 +73,9 @@ def signs_of(subject: Subject) -> int:
     if not subject.checkpoints:
         signs |= NOT_PLAIN
     for checkpoint in subject.checkpoints:
-        literal = "$(" in ((checkpoint.mount or EMPTY).get("subPath") or "")
+        literal = "$" in ((checkpoint.mount or EMPTY).get("subPath") or "") or any(
+            mark in (checkpoint.directory or "") for mark in _MARKS
+        )
         if (
             checkpoint.status is not _DECLARED
             or checkpoint.per_pod

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from msgspec import Struct
 
 from webhook.model.cluster import ClusterView, Gap, Runtime, finished
+from webhook.model.fields import Unknown, unknown_fields
 from webhook.model.names import PATH
 from webhook.model.pod import Checkpoint, EffectiveSet
 from webhook.model.policy import Policy
@@ -41,6 +42,14 @@ class Subject(Struct, frozen=True):
     """What one rule worked out and another can use; lives as long as this subject."""
     kept: dict[Any, Any] = {}
     """What follows from the spec, the runtime and the release alone: later decisions on the same find it."""
+    written: Mapping[str, Any] | None = None
+    """The object as its file has it; None where an API server sent it, which has dropped the fields that are none."""
+
+    def unknown_fields(self) -> Iterator[Unknown]:
+        """The fields of the file that the CRD lacks."""
+        if self.written is None:
+            return iter(())
+        return unknown_fields(self.written, self.request.kind, self.release.value)
 
     @property
     def is_trainjob(self) -> bool:

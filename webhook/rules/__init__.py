@@ -34,6 +34,7 @@ from webhook.rules.unbounded_restarts import RULE as UNBOUNDED_RESTARTS
 from webhook.rules.unbuildable_pod import RULE as UNBUILDABLE_POD
 from webhook.rules.undeclared_checkpoint import RULE as UNDECLARED_CHECKPOINT
 from webhook.rules.unexpanded_directory import RULE as UNEXPANDED_DIRECTORY
+from webhook.rules.unknown_field import RULE as UNKNOWN_FIELD
 from webhook.rules.unknown_override_target import RULE as UNKNOWN_OVERRIDE_TARGET
 from webhook.rules.unknown_runtime import RULE as UNKNOWN_RUNTIME
 from webhook.rules.unresolved_directory import RULE as UNRESOLVED_DIRECTORY
@@ -82,6 +83,7 @@ RULES: Final[tuple[Rule, ...]] = (
     ENV_IN_OVERRIDE,
     UNKNOWN_OVERRIDE_TARGET,
     UNSERVED_OVERRIDE,
+    UNKNOWN_FIELD,
     NO_RESTART_BUDGET,
     UNBOUNDED_RESTARTS,
     PODS_RETRY_ALONE,

@@ -19,16 +19,19 @@ the same volume.
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 
-from webhook.frameworks import find_uses, mended
+from webhook.frameworks import Setting, Use, find_uses, mended
 from webhook.model.finding import Finding, Severity
 from webhook.model.rule import Rule
 from webhook.model.script import Place, Remark
 from webhook.model.subject import Subject
 from webhook.script import Script, Value, program_findings
+from webhook.script.corrected import with_node
 from webhook.script.flow import in_loop
-from webhook.script.names import saves
+from webhook.script.names import Save, saves
+from webhook.script.pasted import in_command, in_config, in_python, statement_of, with_import
 from webhook.script.program import lies_in
 from webhook.script.values import head, shown
 
@@ -43,23 +46,45 @@ def look(script: Script) -> Iterator[Remark]:
         if setting is None or not setting.given or (use.saves is not None and use.saves.value is False):
             continue
         if _is_elsewhere(script, setting.value):
-            quoted = setting.name if setting.name.startswith("-") else f"{setting.name}="
-            variable = "$CKPT_DIR" if setting.name.startswith("-") else 'os.environ["CKPT_DIR"]'
-            fix = f"{quoted} {variable}".replace("= ", "=")
-            if use.resume is not None and use.resume.name.startswith("-") and use.resume.value == setting.value:
-                fix += f" {use.resume.name} {variable}"
-            fix = mended(script, setting, fix, use)
-            yield _remark(script, setting.place, setting.value, fix)
+            yield _remark(script, setting.place, setting.value, _there(script, use, setting))
             return
     for save in saves(script):
         if save.numbered and in_loop(save.python, save.call) and _is_elsewhere(script, save.value):
             directory = head(save.value).rpartition("/")[0]
-            yield _remark(script, save.python.at(save.call), directory, 'os.path.join(os.environ["CKPT_DIR"], ...)')
+            yield _remark(script, save.python.at(save.call), directory, _save_there(script, save))
             return
 
 
+def _there(script: Script, use: Use, setting: Setting) -> str:
+    """The setting with the declared directory, in the language that it is written in."""
+    config = next((one for one in script.configs if setting.call is None and one.holds(setting.place)), None)
+    if config is not None:
+        return mended(script, setting, f"{setting.name}: {in_config(script, config)}", use)
+    if use.python is not None and setting.call is not None:
+        return with_import(use.python, mended(script, setting, f"{setting.name}={in_python(script)}", use), "os")
+    variable = in_command(script, use.invocation.command if use.invocation is not None else None)
+    mark = " " if setting.name.startswith("-") else "="
+    fix = f"{setting.name}{mark}{variable}"
+    if use.resume is not None and use.resume.name.startswith("-") and use.resume.value == setting.value:
+        fix += f" {use.resume.name} {variable}"
+    return mended(script, setting, fix, use)
+
+
+def _save_there(script: Script, save: Save) -> str:
+    """The save's statement with the same name below the declared directory."""
+    python, path = save.python, save.python.text(save.path)
+    last = path.rpartition("/")[2]
+    own = isinstance(save.path, ast.JoinedStr) and "/" in path and last.count("{") == last.count("}")
+    name = f"f{path[-1]}{last}" if own else f"os.path.basename({path})"
+    there = f"os.path.join({in_python(script)}, {name})"
+    stmt = statement_of(python, save.call.node)
+    if stmt is None or stmt.lineno != save.path.lineno or stmt.end_lineno != save.path.end_lineno:
+        return with_import(python, there, "os")
+    return with_import(python, with_node(python, save.path, there), "os")
+
+
 def _is_elsewhere(script: Script, value: Value) -> bool:
-    path = head(value)
+    path = head(script.placed(value))
     if not path.startswith("/") or "://" in path:
         return False
     launch = script.launch

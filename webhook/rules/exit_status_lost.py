@@ -24,7 +24,7 @@ from typing import Final
 
 from webhook.model.finding import Finding, Severity
 from webhook.model.rule import Rule
-from webhook.model.script import Remark
+from webhook.model.script import Lines, Place, Remark
 from webhook.model.subject import Subject
 from webhook.script import Script, program_findings
 from webhook.script.corrected import whole_line
@@ -71,7 +71,7 @@ def _judge(shell: Shell, command: Command, name: str) -> Remark | None:
         )
     last = _last_of_block(shell, command)
     if last is not None:
-        return _after(command, program, last, name)
+        return _after(shell, command, program, last, name)
     if command.inside("function", "substitution", "test", "subshell", "for", "while", "!", "case") is not None:
         return _left_by_loop(shell, command, program, name)
     after = [
@@ -89,7 +89,7 @@ def _judge(shell: Shell, command: Command, name: str) -> Remark | None:
         return Remark(
             command.place,
             f'"{program}" runs in the background and {why}',
-            "exec " + command.source if not waits else "wait $!",
+            _taking_its_place(shell, command) if not waits else _instead(shell, waits[0], "wait $!"),
             subject=name,
         )
     if either is not None and either.index < either.size - 1:
@@ -104,7 +104,7 @@ def _judge(shell: Shell, command: Command, name: str) -> Remark | None:
         return Remark(
             command.place,
             f'"{program}" is followed by "|| {said(shorter, 30)}", so its failure counts as success',
-            command.source,
+            _without_rest(shell, command),
             subject=name,
         )
     if piped is not None and piped.index < piped.size - 1 and not shell.pipefail:
@@ -112,7 +112,12 @@ def _judge(shell: Shell, command: Command, name: str) -> Remark | None:
             fix = f"bash -o pipefail -c '...'    # {shell.dialect} may not know pipefail"
         else:
             line = shell.line(command.place) or command.source
-            fix = "set -o pipefail\n" + whole_line(line, "# before this line")
+            shown = "set -o pipefail\n" + whole_line(line, "# before this line")
+            at = command.place.line
+            # A line that another continues into this one has no room for a command of its own.
+            before = shell.line(Place(command.place.field, command.place.index, at - 1))
+            whole = f"set -o pipefail\n{line}"
+            fix = shown if before.endswith(("\\", "|", "&&")) or not at else Lines(shown, at, at, whole=whole)
         end = next(
             (one for one in reversed(shell.commands) if one.statement == command.statement and one.words), command
         )
@@ -125,17 +130,47 @@ def _judge(shell: Shell, command: Command, name: str) -> Remark | None:
     if after and not shell.errexit and command.name != "exec" and command.inside("if", "else") is None:
         if command.inside("&&") is not None:
             return None
-        return _after(command, program, after[-1], name)
+        return _after(shell, command, program, after[-1], name)
     return None
 
 
-def _after(command: Command, program: str, last: Command, name: str) -> Remark:
+def _after(shell: Shell, command: Command, program: str, last: Command, name: str) -> Remark:
     return Remark(
         command.place,
         f'after "{program}" comes "{said(last.source, 30)}", whose status counts instead',
-        "set -e    # as the first line",
+        _first(shell, "set -e"),
         subject=name,
     )
+
+
+def _first(shell: Shell, text: str) -> str:
+    """A line before all others of the shell's text."""
+    at = max(shell.place.line, 1)
+    first = at + next((number for number, line in enumerate(shell.lines) if not line.startswith("#!")), 0)
+    return Lines(f"{text}    # as the first line", first, first - 1, first, whole=text)
+
+
+def _instead(shell: Shell, command: Command, text: str) -> str:
+    line = shell.line(command.place)
+    return Lines(text, command.place.line, command.place.line) if line == command.source else text
+
+
+def _taking_its_place(shell: Shell, command: Command) -> str:
+    """The command without its ``&``, in the shell's own place."""
+    text = f"exec {command.source}"
+    line = shell.line(command.place)
+    if not line.startswith(command.source) or not line.endswith("&") or command.lines > 1:
+        return text
+    return Lines(text, command.place.line, command.place.line, whole=f"exec {line.rstrip('&').rstrip()}")
+
+
+def _without_rest(shell: Shell, command: Command) -> str:
+    """The line up to its ``||``."""
+    line = shell.line(command.place)
+    before, mark, _ = line.rpartition("||")
+    if not mark or not before.startswith(command.source) or command.lines > 1 or line.count("||") > 1:
+        return command.source
+    return Lines(command.source, command.place.line, command.place.line, whole=before.rstrip())
 
 
 def _last_of_block(shell: Shell, command: Command) -> Command | None:

@@ -29,6 +29,7 @@ from webhook.model.script import Place, Remark
 from webhook.model.subject import Subject
 from webhook.script import Call, Python, Script, Text, Value, program_findings
 from webhook.script.names import saves
+from webhook.script.pasted import with_import
 
 ID = "fast-only-checkpoint"
 _COPIES: Final = ("copy", "copy2", "copyfile", "copytree", "move", "put", "rsync", "sync")
@@ -74,7 +75,9 @@ def _fix(script: Script, use: Use | None, fast: str, durable: str) -> str:
     """The framework's directory; in a program that saves by itself a copy, which it can make less often."""
     setting = use.directory if use is not None else None
     if setting is None:
-        return f'shutil.copytree("{fast}", "{durable}", dirs_exist_ok=True)    # after every tenth save, by one process'
+        copies = f'shutil.copytree("{fast}", "{durable}", dirs_exist_ok=True)'
+        copies = f"# after every tenth save, by one process:\n{copies}"
+        return with_import(script.pythons[0], copies, "shutil") if script.pythons else copies
     value = f"{setting.name} {durable}" if setting.name.startswith("-") else f'{setting.name}="{durable}"'
     return mended(script, setting, value, use)
 

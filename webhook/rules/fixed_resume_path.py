@@ -25,12 +25,14 @@ from webhook.frameworks import find_uses, told
 from webhook.frameworks.hf_trainer import resume_nodes, resumed
 from webhook.model.finding import Finding, Severity
 from webhook.model.rule import Rule
-from webhook.model.script import Place, Remark
+from webhook.model.script import Lines, Place, Remark
 from webhook.model.subject import Subject
 from webhook.script import UNKNOWN, Python, Script, Value, program_findings
-from webhook.script.corrected import newest_of, with_import, with_node
+from webhook.script.corrected import in_line, looked_for, with_node
 from webhook.script.loads import loads
 from webhook.script.names import numbered_saves
+from webhook.script.pasted import folder_of, newest_of, pattern_of, quoted, with_import
+from webhook.script.program import Flag, Invocation
 from webhook.script.python import Around
 from webhook.script.values import head, shown
 
@@ -50,9 +52,24 @@ def look(script: Script) -> Iterator[Remark]:
     for invocation in script.invocations:
         for name, flag in invocation.flags.items():
             if "resume" in name and flag.place not in known and (_is_one(flag.value) or _is_name_of_one(flag.value)):
-                newest = f"<the newest checkpoint{' in ' * bool(_parent(flag.value))}{_parent(flag.value)}>"
-                yield _remark(flag.place, flag.value, f"{flag.name} {newest}")
+                yield _remark(flag.place, flag.value, _newest_of_flag(script, invocation, flag))
     yield from _loaded(script)
+
+
+def _newest_of_flag(script: Script, invocation: Invocation, flag: Flag) -> str:
+    """The flag with what the shell finds before the command."""
+    parent = _parent(flag.value)
+    if not parent:
+        return f"# {flag.name}: the name of the newest, or without it where the program looks for that itself"
+    kind = str(flag.value).rstrip("/").rpartition("/")[2].rstrip("0123456789")
+    before = f"last=$(ls -d {quoted(parent)}/{quoted(kind)}* | sort -V | tail -n 1)"
+    if invocation.command is None:
+        return looked_for(script, invocation, before, f'{flag.name} "$last"')
+    line = in_line(script, flag.place, f'{flag.name} "$last"', None, invocation)
+    if isinstance(line, Lines) and flag.place.line == invocation.command.place.line:
+        return line.behind(before)
+    there = f'# and in line {flag.place.line}: {flag.name} "$last"'
+    return f"# before line {invocation.command.place.line}:\n{before}\n{there}"
 
 
 def _loaded(script: Script) -> Iterator[Remark]:
@@ -65,9 +82,11 @@ def _loaded(script: Script) -> Iterator[Remark]:
     value = _only(load.python, load.path, load.call.around) if load.path is not None else UNKNOWN
     name = next((one.name for one in saves if _parent(head(one.value)) == _parent(value)), "")
     if _is_one(value) and name:
-        newest = newest_of(load.python, _parent(value), name)
+        numbered = next(one for one in saves if one.name == name)
+        folder = folder_of(load.python, numbered, load.call.line) or f'"{_parent(value)}"'
+        newest = newest_of(folder, pattern_of(numbered)[0] or name)
         fix = with_node(load.python, load.path, newest) if load.path is not None else newest
-        yield _remark(load.python.at(load.call), value, with_import(load.python, fix, "pathlib"))
+        yield _remark(load.python.at(load.call), value, with_import(load.python, fix, "glob", "os"))
 
 
 def _only(python: Python, node: ast.expr, around: Around | None) -> Value:

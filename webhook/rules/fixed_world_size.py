@@ -27,6 +27,7 @@ from webhook.model.script import Remark
 from webhook.model.subject import Subject
 from webhook.script import Script, program_findings
 from webhook.script.names import Save, saves
+from webhook.script.pasted import after, counter_of, folder_of, headed, module_name, pattern_of, with_import
 from webhook.script.values import as_number, is_true, kinds, said
 
 ID = "fixed-world-size"
@@ -48,10 +49,24 @@ def look(script: Script) -> Iterator[Remark]:
             yield Remark(
                 save.python.at(save.call),
                 f'"{said(save.python.text(save.path), 44)}" is one process\'s part, for this number of processes only',
-                'dcp.save(state, checkpoint_id=f"{out}/step_{step:08d}")    # by all processes',
+                _in_parts(save),
                 subject=save.name,
             )
             return
+
+
+def _in_parts(save: Save) -> str:
+    """DCP's save of the same state, which all processes write into one directory."""
+    python = save.python
+    node = save.call.argument("obj", 0)
+    name = module_name(python, "torch.distributed.checkpoint")
+    pattern, _ = pattern_of(save)
+    folder = folder_of(python, save) or f"os.path.dirname({python.text(save.path)})"
+    counter = counter_of(python, save.call)
+    where = f'os.path.join({folder}, f"step_{{{counter}:08d}}")' if pattern and counter else folder
+    whole = f"{name or 'dcp'}.save({python.text(node) if node is not None else 'state'}, checkpoint_id={where})"
+    fix = with_import(python, after(python, save.call, (), whole), "os")
+    return fix if name else headed(python, fix, "import torch.distributed.checkpoint as dcp")
 
 
 def _zero(script: Script) -> Iterator[Remark]:

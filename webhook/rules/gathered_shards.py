@@ -26,11 +26,12 @@ from webhook.model.rule import Rule
 from webhook.model.script import Place, Remark
 from webhook.model.subject import Subject
 from webhook.script import Call, Python, Script, program_findings
+from webhook.script.contents import optimizer_of
 from webhook.script.flow import in_loop
+from webhook.script.names import saves
 from webhook.script.values import is_true, said
 
 ID = "gathered-shards"
-_FIX = 'dcp.save({"model": model_state, "optimizer": optimizer_state}, checkpoint_id=f"{out}/step_{step:08d}")'
 
 
 def look(script: Script) -> Iterator[Remark]:
@@ -39,7 +40,7 @@ def look(script: Script) -> Iterator[Remark]:
             continue
         for call, written in _gathers(python):
             if in_loop(python, call):
-                yield _remark(python.at(call), written, _FIX)
+                yield _remark(python.at(call), written, _in_parts(script, python))
                 break
         yield from _settings(python)
     for config in script.configs:
@@ -51,6 +52,22 @@ def look(script: Script) -> Iterator[Remark]:
         flag = invocation.launcher_flags.get("fsdp_state_dict_type")
         if flag is not None and str(flag.value).upper() == "FULL_STATE_DICT":
             yield _remark(flag.place, flag.raw, f"{flag.name} SHARDED_STATE_DICT")
+
+
+def _in_parts(script: Script, python: Python) -> str:
+    """What every process writes of its own, in the place of the save of the whole."""
+    save = next((one for one in saves(script) if one.python is python and one.function == "torch.save"), None)
+    states = "get_model_state_dict, get_optimizer_state_dict"
+    optimizer = optimizer_of(python)
+    model = next((python.text(call.receiver) for call in python.methods("parameters") if call.receiver), "model")
+    path = "os.environ['CKPT_DIR']" if save is None else python.text(save.path)
+    where = "" if save is None else f"# instead of the save in line {python.at(save.call).line}, by all processes:\n"
+    state = f'{{"model": get_model_state_dict({model}), "optimizer": get_optimizer_state_dict({model}, {optimizer})}}'
+    return (
+        "import torch.distributed.checkpoint as dcp\n"
+        f"from torch.distributed.checkpoint.state_dict import {states}\n"
+        f"{where}dcp.save({state}, checkpoint_id=os.path.splitext({path})[0])"
+    )
 
 
 def _gathers(python: Python) -> Iterator[tuple[Call, str]]:

@@ -28,14 +28,15 @@ from webhook.frameworks.framework import call_setting
 from webhook.frameworks.hf_trainer import arguments_calls, resumed, train_calls
 from webhook.model.finding import Finding, Severity
 from webhook.model.rule import Rule
-from webhook.model.script import Remark
+from webhook.model.script import Lines, Remark
 from webhook.model.subject import Subject
 from webhook.script import Call, Python, Script, Value, program_findings
-from webhook.script.corrected import newest_of, with_import
 from webhook.script.flow import in_loop, loop_learns
 from webhook.script.loads import may_load
 from webhook.script.names import Save, saves
-from webhook.script.values import head, pieces, said, shown
+from webhook.script.pasted import loop_of
+from webhook.script.restored import restored
+from webhook.script.values import head, said, shown
 
 ID = "never-resumed"
 _ARGUMENT: Final = "resume_from_checkpoint"
@@ -71,7 +72,7 @@ def _hugging_face(script: Script, use: Use, python: Python) -> Iterator[Remark]:
     train = trains[0]
     name = train.name if not train.name.startswith("()") else "trainer.train"
     known = use.directory.value
-    where = use.directory.written or (f'"{known}"' if isinstance(known, str) else "<output_dir>")
+    where = use.directory.written or (f'"{known}"' if isinstance(known, str) else "")
     yield Remark(
         python.at(train),
         f'"{name}()" never resumes from what is saved into "{_said(use.directory.value)}"',
@@ -161,42 +162,18 @@ def _plain(script: Script) -> Iterator[Remark]:
 
 
 def _fix(script: Script, save: Save) -> str:
-    by_hand = next((use for use in find_calls(script) if use.call is save.call and use.framework.id != "pytorch"), None)
-    if by_hand is not None:
-        return by_hand.resume_fix or by_hand.framework.resume_fix
-    directory, _, name = "".join(one if isinstance(one, str) else "*" for one in pieces(save.value)).rpartition("/")
-    read = list(_read_back(save))
-    if read and directory.startswith("/") and "*" not in directory:
-        return with_import(
-            save.python,
-            f"newest = {newest_of(save.python, directory, name, ', default=None')}    # before the loop\n"
-            'if newest:\n    state = torch.load(newest, map_location="cpu")\n'
-            + "\n".join(f"    {one}" for one in read),
-            "pathlib",
-        )
-    return (
-        "if os.path.exists(<newest>):\n"
-        '    state = torch.load(<newest>, map_location="cpu")\n'
-        '    model.load_state_dict(state["model"]); optimizer.load_state_dict(state["optimizer"])'
-    )
+    by_hand = next((use for use in find_calls(script) if use.call is save.call), None)
+    if by_hand is not None and by_hand.resume_fix:
+        return _before_loop(save, by_hand.resume_fix)
+    return restored(script, save)
 
 
-def _read_back(save: Save) -> Iterator[str]:
-    """``model.load_state_dict(state["model"])`` for each part that ``torch.save`` is given, in the user's own names."""
-    node = save.call.argument("obj", 0) if save.function == "torch.save" else None
-    for origin, _ in save.python.origins(node, save.call.around) if node is not None else ():
-        pairs: list[tuple[object, ast.expr]] = []
-        if isinstance(origin, ast.Dict):
-            pairs = [
-                (key.value, one)
-                for key, one in zip(origin.keys, origin.values, strict=True)
-                if isinstance(key, ast.Constant)
-            ]
-        elif isinstance(origin, ast.Call) and save.python.source.dotted(origin.func)[0] == "dict":
-            pairs = [(keyword.arg, keyword.value) for keyword in origin.keywords]
-        for key, part in pairs:
-            if isinstance(part, ast.Call) and isinstance(part.func, ast.Attribute) and part.func.attr == "state_dict":
-                yield f'{save.python.text(part.func.value)}.load_state_dict(state["{key}"])'
+def _before_loop(save: Save, text: str) -> str:
+    loop = loop_of(save.call)
+    if loop is None:
+        return f"# before the loop:\n{text}"
+    line = save.python.at(loop).line
+    return Lines(f"# before line {line}:\n{text}", line, line - 1)
 
 
 def _said(value: Value) -> str:

@@ -26,12 +26,13 @@ from webhook.frameworks import Setting, Use, find_uses, mended
 from webhook.frameworks.hf_trainer import train_calls
 from webhook.model.finding import Finding, Severity
 from webhook.model.rule import Rule
-from webhook.model.script import Remark
+from webhook.model.script import Lines, Remark
 from webhook.model.subject import Subject
 from webhook.script import Call, Python, Script, program_findings
 from webhook.script.flow import in_loop, loop_learns
 from webhook.script.loads import known_packages
 from webhook.script.names import Save, saves, saves_of
+from webhook.script.pasted import LONGEST, counter_in, statement_of, with_import
 from webhook.script.python import Around
 from webhook.script.values import as_number, said
 
@@ -175,9 +176,40 @@ def _plain(script: Script) -> Iterator[Remark]:
     yield Remark(
         save.python.at(save.call),
         f'the only save, "{said(save.python.text(save.call.node), 60)}", comes after the training loop',
-        'if step % 500 == 0:\n    torch.save(state, f"{out}/step_{step:08d}.pt")    # in the loop',
+        _in_the_loop(save),
         subject=save.name,
     )
+
+
+def _in_the_loop(save: Save) -> str:
+    """The same save at the end of the outermost loop before it, under a name of each step."""
+    python, path = save.python, save.python.text(save.path)
+    stmt = statement_of(python, save.call.node)
+    scope = save.call.around.scope if save.call.around is not None else None
+    loops = [
+        node
+        for node in ast.walk(scope.node if scope is not None else python.source.tree)
+        if isinstance(node, ast.For | ast.While) and (node.end_lineno or 0) < save.call.line
+    ]
+    loop = next((one for one in loops if not any(_within(one, other) for other in loops if other is not one)), None)
+    counter = counter_in(loop) if loop is not None else ""
+    text = python.source.source(save.call.node)
+    if not counter or stmt is None or loop is None or save.path not in ast.walk(save.call.node):
+        return f"# in the loop too, every so many steps:\n{text if len(text) <= LONGEST else '...'}"
+    ending = "" if "." not in save.name else f".{save.name.rpartition('.')[2]}"
+    word = "epoch" if "epoch" in counter else "step"
+    named = f'os.path.join(os.path.dirname({path}), f"{word}_{{{counter}:08d}}{ending}")'
+    call = text.replace(python.source.source(save.path), named, 1)
+    last, base = loop.end_lineno or loop.lineno, max(python.place.line, 1) - 1
+    condition = f"# in the loop, after line {base + last}:\n"
+    condition += "" if word == "epoch" else f"if {counter} % 500 == 0:\n    "
+    shown = call if len(text) <= LONGEST else f"...    # line {base + save.call.line}, into {named}"
+    at = base + last + 1, base + last, base + loop.body[0].lineno
+    return with_import(python, Lines(condition + shown, *at, whole=condition + call), "os")
+
+
+def _within(inner: ast.stmt, outer: ast.stmt) -> bool:
+    return outer.lineno <= inner.lineno and (inner.end_lineno or 0) <= (outer.end_lineno or 0)
 
 
 def _after(save: Save) -> bool:

@@ -25,7 +25,8 @@ from webhook.model.script import Place, Remark
 from webhook.model.subject import Subject
 from webhook.script import Script, program_findings
 from webhook.script.intervals import interval_of
-from webhook.script.names import saves
+from webhook.script.names import Save, saves
+from webhook.script.pasted import loop_of, with_import
 from webhook.script.values import as_number, is_true
 
 ID = "no-flush-on-sigterm"
@@ -59,9 +60,20 @@ def _intervals(script: Script) -> Iterator[tuple[Place, float, str]]:
             yield (
                 save.python.at(found[1]),
                 found[0],
-                "stop = []\nsignal.signal(signal.SIGTERM, lambda *_: stop.append(1))\n"
-                "# in the loop: if stop: save and leave",
+                _own_handler(save),
             )
+
+
+def _own_handler(save: Save) -> str:
+    """A handler before the loop, and the condition of the save with it."""
+    python, loop = save.python, loop_of(save.call)
+    found = interval_of(python, save.call)
+    where = f"before line {python.at(loop).line}" if loop is not None else "before the loop"
+    lines = [f"# {where}:", "stop = []", "signal.signal(signal.SIGTERM, lambda *_: stop.append(1))"]
+    if found is not None:
+        line = python.at(found[1]).line
+        lines.append(f"# in line {line}: if stop or {python.text(found[1])}; and leave the loop where stop is set")
+    return with_import(python, "\n".join(lines), "signal")
 
 
 def _may_flush(use: Use) -> bool:

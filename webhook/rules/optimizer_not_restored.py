@@ -29,13 +29,16 @@ from webhook.frameworks import find_calls, find_uses, mended
 from webhook.frameworks.hf_trainer import train_calls
 from webhook.model.finding import Finding, Severity
 from webhook.model.rule import Rule
-from webhook.model.script import Remark
+from webhook.model.script import Lines, Remark
 from webhook.model.subject import Subject
 from webhook.script import Call, Python, Script, program_findings
 from webhook.script.contents import optimizer_of
+from webhook.script.corrected import in_line
 from webhook.script.flow import in_loop, is_no_start
 from webhook.script.lines import search
-from webhook.script.names import saves
+from webhook.script.names import Save, saves
+from webhook.script.pasted import after
+from webhook.script.restored import parts_of
 
 ID = "optimizer-not-restored"
 _SAVED: Final = r"""(?i)["'](\w{0,40}optim\w{0,40})["']\s*:|optim\w{0,40}\s*=\s*\w{0,40}optim\w{0,40}\.state_dict\("""
@@ -85,10 +88,19 @@ def _by_hand(script: Script, python: Python) -> Iterator[Remark]:
         yield Remark(
             python.at(call),
             f'"{python.text(call.node)}" is all that is read back, without "{key}"',
-            f'{python.text(call.node)}\n{optimizer_of(python)}.load_state_dict({python.text(source)}["{key}"])',
+            after(python, call, [f'{_saved_by(python, mine, key)}.load_state_dict({python.text(source)}["{key}"])']),
             subject=key,
         )
         return
+
+
+def _saved_by(python: Python, mine: list[Save], key: str) -> str:
+    """The optimizer whose state is saved under the key, in the user's own words."""
+    for save in mine:
+        for name, part in parts_of(save):
+            if name == key and isinstance(part, ast.Call) and isinstance(part.func, ast.Attribute):
+                return python.text(part.func.value)
+    return optimizer_of(python)
 
 
 def _of_several(python: Python, call: Call) -> bool:
@@ -146,10 +158,18 @@ def _adapters(script: Script, python: Python) -> Iterator[Remark]:
                 yield Remark(
                     python.at(call),
                     f'only the adapters are read from "{shown}", and "{trains[0].name}()" begins anew',
-                    f"{trains[0].name}(resume_from_checkpoint={shown})",
+                    _told(script, python, trains[0], shown),
                     subject=shown,
                 )
                 return
+
+
+def _told(script: Script, python: Python, train: Call, where: str) -> str:
+    setting = f"resume_from_checkpoint={where}"
+    line = in_line(script, python.at(train), setting, train, position=0)
+    if isinstance(line, Lines):
+        return line.before(f"    # line {line.first}")
+    return f"{train.name}({setting})    # line {python.at(train).line}"
 
 
 def check(subject: Subject) -> Iterator[Finding]:

@@ -19,6 +19,7 @@ reads it when training is over or to predict.
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 from typing import Final
 
@@ -30,6 +31,7 @@ from webhook.script import Script, Value, program_findings
 from webhook.script.flow import in_loop, is_no_start
 from webhook.script.loads import Load, loads
 from webhook.script.names import Save, saves
+from webhook.script.pasted import after, counter_of, with_import
 from webhook.script.values import Text, Unknown, pieces, said
 
 ID = "overwritten-checkpoint"
@@ -106,11 +108,24 @@ def _fix(save: Save, path: str) -> str:
     state = save.python.text(first) if first is not None else "state"
     if len(state) > 60:
         state = "state"
-    if save.function == "torch.save":
-        return f'torch.save({state}, {path} + ".tmp")\nos.replace({path} + ".tmp", {path})'
+    python, function = save.python, save.python.text(save.call.node.func)
+    beside = f'f"{{{path}}}.tmp"' if not isinstance(save.path, ast.Constant | ast.JoinedStr) else _with_end(path)
+    if save.function in ("torch.save", "joblib.dump"):
+        whole = f"{function}({state}, {beside})\nos.replace({beside}, {path})"
+        return with_import(python, after(python, save.call, (), whole), "os")
     if save.function == "torch.distributed.checkpoint.save":
-        return f'dcp.save({state}, checkpoint_id=os.path.join({path}, f"step_{{step:08d}}"))    # one for each save'
-    return "write to a new name, then os.replace(<new>, <old>)"
+        counted = counter_of(python, save.call)
+        if counted:
+            name = f'os.path.join({path}, f"step_{{{counted}:08d}}")'
+            return with_import(python, after(python, save.call, (), f"{function}({state}, checkpoint_id={name})"), "os")
+        return "# into a directory of its own for each save, named by the step"
+    return with_import(python, f"# write to {beside} instead, and behind it:\nos.replace({beside}, {path})", "os")
+
+
+def _with_end(text: str) -> str:
+    """A text's own source with ``.tmp`` before its closing quote."""
+    quote = text[-3:] if text.endswith(('"""', "'''")) else text[-1:]
+    return f"{text[: -len(quote)]}.tmp{quote}"
 
 
 def check(subject: Subject) -> Iterator[Finding]:

@@ -26,11 +26,12 @@ from typing import Final
 from webhook.frameworks import find_uses, mended
 from webhook.model.finding import Finding, Severity
 from webhook.model.rule import Rule
-from webhook.model.script import Remark
+from webhook.model.script import Lines, Remark
 from webhook.model.subject import Subject
 from webhook.script import Call, Invocation, Python, Script, Value, program_findings
-from webhook.script.corrected import in_line
+from webhook.script.corrected import LONGEST, in_line
 from webhook.script.flow import in_loop, is_training
+from webhook.script.pasted import after, with_import
 from webhook.script.program import lies_in
 from webhook.script.shell import Command, Shell
 from webhook.script.values import is_text, is_true, said
@@ -150,10 +151,18 @@ def _removed(script: Script, shell: Shell) -> Iterator[Remark]:
                 yield Remark(
                     command.place,
                     f'"{said(command.source)}" removes the checkpoints at every start',
-                    f"mkdir -p {raw.removesuffix('/*').removesuffix('/') or raw}",
+                    _kept(shell, command, f"mkdir -p {raw.removesuffix('/*').removesuffix('/') or raw}"),
                     subject=command.source,
                 )
                 return
+
+
+def _kept(shell: Shell, command: Command, instead: str) -> str:
+    """The line with another command in place of the one that removes."""
+    line = shell.line(command.place)
+    if command.source and line.count(command.source) == 1 and len(line) <= LONGEST:
+        return Lines(line.replace(command.source, instead), command.place.line, command.place.line)
+    return instead
 
 
 def _is_saved_to(invocation: Invocation, word: Value) -> bool:
@@ -240,7 +249,7 @@ def _rmtree(script: Script, python: Python) -> Iterator[Remark]:
             yield Remark(
                 python.at(call),
                 f'"{python.text(call.node)}" removes the checkpoints at every start',
-                f"os.makedirs({python.text(node)}, exist_ok=True)",
+                with_import(python, after(python, call, (), f"os.makedirs({python.text(node)}, exist_ok=True)"), "os"),
                 subject=python.text(node),
             )
 

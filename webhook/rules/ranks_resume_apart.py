@@ -31,6 +31,7 @@ from webhook.model.subject import Subject
 from webhook.script import Call, Python, Script, Value, program_findings
 from webhook.script.loads import loads
 from webhook.script.names import saves
+from webhook.script.pasted import module_name, with_import
 from webhook.script.program import lies_in
 from webhook.script.ranks import guard_of
 from webhook.script.values import head, kinds, pieces, said
@@ -82,15 +83,22 @@ def look(script: Script) -> Iterator[Remark]:
 
 
 def _fix(python: Python, call: Call, apart: str) -> str:
+    dist = module_name(python, "torch.distributed") or "torch.distributed"
+    wanted = () if dist.partition(".")[0] in python.source.imports else ("torch.distributed",)
+    line, looks = python.at(call).line, python.text(call.node)
     if apart == _NAMED:
-        return (
-            "found = [None] * dist.get_world_size()\n"
-            f"dist.all_gather_object(found, {python.text(call.node)})    # resume at a step that all of them have"
+        fix = (
+            f"# before line {line}; resume at a step that all of them have:\n"
+            f"found = [None] * {dist}.get_world_size()\n"
+            f"{dist}.all_gather_object(found, {looks})"
         )
-    return (
-        f"found = [{python.text(call.node)} if dist.get_rank() == 0 else None]\n"
-        "dist.broadcast_object_list(found, src=0)    # and a directory on the shared claim"
-    )
+    else:
+        fix = (
+            f"# before line {line}, which takes found[0] then, in a directory on the shared claim:\n"
+            f"found = [{looks} if {dist}.get_rank() == 0 else None]\n"
+            f"{dist}.broadcast_object_list(found, src=0)"
+        )
+    return with_import(python, fix, *wanted)
 
 
 def _looks(script: Script, python: Python) -> Iterator[tuple[Call, ast.expr, bool]]:

@@ -21,18 +21,19 @@ import ast
 from collections.abc import Iterator
 from typing import Final
 
-from webhook.frameworks import find_uses
+from webhook.frameworks import Setting, Use, find_uses, mended
 from webhook.frameworks.hf_trainer import resume_nodes
 from webhook.model.finding import Finding, Severity
 from webhook.model.rule import Rule
 from webhook.model.script import Remark
 from webhook.model.subject import Subject
-from webhook.script import Call, Invocation, Python, Script, Value, program_findings
+from webhook.script import UNKNOWN, Call, Invocation, Python, Script, Value, program_findings
 from webhook.script.arguments import flags_of
-from webhook.script.corrected import in_line
+from webhook.script.corrected import in_line, with_node
 from webhook.script.flow import callers_of, in_loop
 from webhook.script.loads import loads, optional_arguments
 from webhook.script.names import saves
+from webhook.script.pasted import after, folder_in, newest_of, pattern_of, statement_of, with_import
 from webhook.script.python import Around
 from webhook.script.switches import Switch, switch_off
 from webhook.script.values import is_true, said
@@ -60,7 +61,7 @@ def look(script: Script) -> Iterator[Remark]:
         yield Remark(
             resume.place,
             f'"{use.invocation.name}" is started with {given}, so a restart begins at 0',
-            use.resume_fix or use.framework.resume_fix,
+            _asked(script, use, resume),
             subject=resume.name,
         )
     for invocation in script.invocations:
@@ -110,7 +111,7 @@ def _in_text(script: Script, invocation: Invocation, python: Python) -> Iterator
         f'"{invocation.name}" loads a checkpoint only with "{flag}", which this command does not give',
         in_line(script, place, flag, None, invocation)
         if switch
-        else f"{flag} <the newest checkpoint>    # or let the program look for it where {flag} is None",
+        else _looked_up(script, invocation, python, made, wanted[0][0], flag),
         subject=flag,
     )
 
@@ -146,9 +147,50 @@ def _switched_off(script: Script, invocation: Invocation, python: Python) -> Ite
     yield Remark(
         python.at(switch.line),
         f'the program loads a checkpoint only where "{switch.name}" says so, and it is {_said(switch.value)}',
-        "if os.path.exists(<the newest checkpoint>):    # as the condition of the load",
+        _as_condition(script, python, switch.name),
         subject=switch.name,
     )
+
+
+def _asked(script: Script, use: Use, resume: Setting) -> str:
+    """What has the framework resume: for one that takes the directory of its checkpoints, that of the saves."""
+    directory = use.directory.value if use.directory is not None else UNKNOWN
+    fix = use.resume_fix or use.framework.resume_fix
+    if resume.name.startswith("--") and use.framework.loads_directory and isinstance(directory, str):
+        return mended(script, resume, f"{resume.name} {directory}", use)
+    return fix if use.resume_fix else mended(script, resume, fix, use)
+
+
+def _looked_up(script: Script, invocation: Invocation, python: Python, made: Call, name: str, flag: str) -> str:
+    """The argument's value where it is not given: the newest that the program has saved."""
+    save = next((one for one in saves(script) if one.python is python and in_loop(python, one.call)), None)
+    if save is not None and save.function == "save_checkpoint" and "deepspeed" in python.source.modules:
+        directory = python.value(save.path, save.call.around)
+        if isinstance(directory, str):
+            return in_line(script, invocation.place, f"{flag} {directory}", None, invocation)
+    for call in python.methods("parse_args", "parse_known_args"):
+        stmt = statement_of(python, call.node)
+        if not isinstance(stmt, ast.Assign) or not isinstance(stmt.targets[0], ast.Name) or save is None:
+            continue
+        args = stmt.targets[0].id
+        folder = folder_in(script, save, stmt.lineno + 1)
+        pattern, _ = pattern_of(save)
+        if folder and pattern:
+            newest = f"{args}.{name} = {args}.{name} or {newest_of(folder, pattern)}"
+            return with_import(python, after(python, call, [newest]), "glob", "os")
+    return f"# {flag}: the newest checkpoint; or let the program look for it where {flag} is None"
+
+
+def _as_condition(script: Script, python: Python, switch: str) -> str:
+    """The switch as a question: whether what is loaded is there."""
+    load = next((one for one in loads(script) if one.python is python and one.path is not None), None)
+    if load is None or load.path is None:
+        return f"# {switch}: true where there is a checkpoint"
+    asked = f"os.path.exists({python.text(load.path)})"
+    test = next((test for test, way in load.call.guards() if way and python.source.dotted(test)[0] == switch), None)
+    if test is None or test.lineno != test.end_lineno:
+        return with_import(python, f"# as the condition of the load:\n{asked}", "os")
+    return with_import(python, with_node(python, test, asked), "os")
 
 
 def _said(value: Value) -> str:

@@ -46,7 +46,7 @@ def look(script: Script) -> Iterator[Remark]:
             yield Remark(
                 use.resume.place,
                 f'"{use.resume.written or use.resume.name}" fails where there is no checkpoint, as on the first start',
-                use.framework.resume_fix,
+                use.resume_fix or use.framework.resume_fix,
                 subject=use.resume.name,
             )
 
@@ -78,14 +78,11 @@ def _line(call: Call) -> str:
 
 
 def _fix(script: Script, python: Python, call: Call, node: ast.expr) -> str:
-    where = "<output_dir>"
+    where = ""
     for use in find_uses(script):
         if use.python is python and use.directory is not None and use.directory.given:
             where = use.directory.written or where
-    return (
-        f"{resumed(script, python, call, where, node)}\n"
-        "# get_last_checkpoint wants the directory to exist: os.makedirs(..., exist_ok=True) before"
-    )
+    return resumed(script, python, call, where, node)
 
 
 def check(subject: Subject) -> Iterator[Finding]:

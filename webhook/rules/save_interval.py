@@ -29,7 +29,7 @@ from typing import Final
 from webhook.frameworks import Setting, Use, find_uses, mended
 from webhook.model.finding import Finding, Severity
 from webhook.model.rule import Rule
-from webhook.model.script import Place, Remark
+from webhook.model.script import Lines, Place, Remark
 from webhook.model.subject import Subject
 from webhook.script import Python, Script, program_findings
 from webhook.script.corrected import with_node
@@ -65,9 +65,14 @@ def look(script: Script) -> Iterator[Remark]:
             yield Remark(
                 place,
                 f'"{shown}" for {launch.params / 1e9:g}B parameters, where about {fits} steps are usual',
-                written(fits) + ("    # with asynchronous or distributed saving" if fits == _ABOVE else ""),
+                _remarked(written(fits)) if fits == _ABOVE else written(fits),
                 subject="interval",
             )
+
+
+def _remarked(fix: str) -> str:
+    remark = "    # with asynchronous or distributed saving"
+    return fix.before(remark) if isinstance(fix, Lines) else fix + remark
 
 
 def _intervals(script: Script) -> Iterator[tuple[Place, str, float, Callable[[int], str]]]:

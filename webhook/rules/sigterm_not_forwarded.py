@@ -27,9 +27,10 @@ from typing import Final
 
 from webhook.model.finding import Finding, Severity
 from webhook.model.rule import Rule
-from webhook.model.script import Remark
+from webhook.model.script import Lines, Remark
 from webhook.model.subject import Subject
 from webhook.script import Invocation, Script, program_findings
+from webhook.script.corrected import LONGEST
 from webhook.script.flow import foremost, trainings
 from webhook.script.shell import Command, Shell
 from webhook.script.values import said
@@ -37,6 +38,7 @@ from webhook.script.values import said
 ID = "sigterm-not-forwarded"
 _MOST: Final = 8
 """Trainings of one shell that are looked at, from the last."""
+_HANDLER: Final = "trap 'kill -TERM $pid; wait $pid' TERM\nwait $pid"
 _QUICK: Final = frozenset(("echo", "printf", "date", "true", ":", "exit", "disown", "unset", "export", "set", "cd"))
 """Commands that end at once."""
 
@@ -139,32 +141,94 @@ def _short(invocation: Invocation, command: Command) -> str:
 
 
 def _fix(shell: Shell, command: Command) -> str:
-    line = shell.line(command.place)
-    start = " ".join(command.raw[:1])
-    own = command.source.removesuffix("&").rstrip()
-    piped = command.inside("pipeline")
-    if piped is not None:
-        own = own.removeprefix("exec ")
-        rest = " ".join(
-            other.source
-            for other in shell.commands
-            if other.statement == command.statement and other is not command and other.inside("pipeline") is not None
-        )
-        own = f"{own} > >({rest}) 2>&1" if shell.dialect == "bash" and rest else own
-    after = any(other.statement > command.statement and other.words for other in shell.commands)
+    """The command's own lines, with as little as possible changed in them."""
+    first = command.place.line
+    lines = shell.written(command.place, command.lines)
+    if not lines:
+        return f"exec {command.source}"
+    start = (command.source or " ".join(command.raw[:1])).split(maxsplit=1)[0]
+    column = lines[0].find(start)
+    before = lines[0][:column] if column >= 0 else ""
+    piped = command.inside("pipeline") is not None
     if command.inside("for", "while") is not None and command.inside("&") is not None:
-        return "trap 'kill -TERM $(jobs -p); wait' TERM    # before the loop"
-    if command.inside("&", "for", "while", "function") is not None or after:
-        return f"{own} & pid=$!\ntrap 'kill -TERM $pid; wait $pid' TERM\nwait $pid"
-    if piped is not None:
-        return f"exec {own}"
+        return "# before the loop:\ntrap 'kill -TERM $(jobs -p); wait' TERM"
+    after = any(other.statement > command.statement and other.words for other in shell.commands)
+    waits = command.inside("&", "for", "while", "function") is not None or after
+    if piped:
+        return _piped(shell, command, lines, waits)
+    if waits and not _ends_so(command, lines):
+        own = command.source if len(command.source) <= LONGEST else "..."
+        return f"# in line {first}, as a command of its own:\n{own} & pid=$!\n{_HANDLER}"
+    if waits:
+        ends = lines[-1].rstrip().rstrip(";&").rstrip()
+        if column >= 0 and before.strip() and not _is_assignment(before):
+            ends = ends if len(lines) > 1 else ends[:column] + "exec " + ends[column:]
+        handler = f" & pid=$!\n{_HANDLER}"
+        whole = [*lines[:-1], ends]
+        if sum(len(line.strip()) for line in whole) <= LONGEST:
+            return Lines("\n".join(_dedented(whole)) + handler, first, first + len(lines) - 1)
+        last = first + len(lines) - 1
+        shown = ends.strip() if len(ends.strip()) <= LONGEST else "..."
+        where = f"# line {last}, the last of the command:" if len(lines) > 1 else f"# the end of line {last}:"
+        return Lines(f"{where}\n{shown}{handler}", last, last, first, whole=ends.strip() + handler)
+    line = lines[0].strip()
     if command.name == "eval":
-        return line.replace("eval ", "eval exec ", 1)
-    if command.words[:1] == ("time",):
-        return line.replace("time ", "exec ", 1)
-    at = line.find(start)
-    fixed = line[:at] + "exec " + line[at:] if at >= 0 else f"exec {command.source}"
-    return fixed
+        fixed = line.replace("eval ", "eval exec ", 1)
+    elif command.words[:1] == ("time",):
+        fixed = line.replace("time ", "exec ", 1)
+    else:
+        fixed = (before + "exec " + lines[0][column:]).strip() if column >= 0 else f"exec {line}"
+    if len(line) > LONGEST:
+        return Lines(f"exec {_cut(line[len(before.lstrip()) :])}    # in line {first}", first, first, whole=fixed)
+    return Lines(fixed, first, first)
+
+
+def _ends_so(command: Command, lines: list[str]) -> bool:
+    """Whether nothing but redirections stands behind the command in its line."""
+    last = command.raw[-1] if command.raw else command.source
+    if len(lines) > 1 or last not in lines[0]:
+        return len(lines) > 1
+    rest = lines[0].rpartition(last)[2].strip().removesuffix("&").removesuffix(";").strip()
+    return not rest or (rest.lstrip("012&")[:1] in "<>" and not any(mark in rest for mark in (";", "&&", "|")))
+
+
+def _cut(text: str) -> str:
+    """The words of a line that a message has room for."""
+    words = text.split(" ")
+    while len(words) > 1 and len(" ".join(words)) > LONGEST - 4:
+        words.pop()
+    return " ".join(words) + " ..."
+
+
+def _is_assignment(before: str) -> bool:
+    """``CUDA_VISIBLE_DEVICES=0`` in front of the command."""
+    return all("=" in word for word in before.split())
+
+
+def _dedented(lines: list[str]) -> list[str]:
+    indent = len(lines[0]) - len(lines[0].lstrip())
+    return [line[indent:] if not line[:indent].strip() else line.lstrip() for line in lines]
+
+
+def _piped(shell: Shell, command: Command, lines: list[str], waits: bool) -> str:
+    """In bash what follows the pipe reads from a process of its own, and the program takes the shell's place."""
+    own = command.source.removesuffix("&").rstrip().removeprefix("exec ")
+    others = [
+        other
+        for other in shell.commands
+        if other.statement == command.statement and other is not command and other.inside("pipeline") is not None
+    ]
+    rest = " | ".join(other.source for other in others)
+    same = len(lines) == 1 and all(other.place.line == command.place.line for other in others)
+    if shell.dialect == "bash" and rest and same and len(lines[0].strip()) <= LONGEST:
+        own = f"{own} > >({rest}) 2>&1"
+        handler = f" & pid=$!\n{_HANDLER}"
+        text = f"{own}{handler}" if waits else f"exec {own}"
+        return Lines(text, command.place.line, command.place.line)
+    if shell.dialect == "bash":
+        output = f"exec > >({rest}) 2>&1" if rest and len(rest) <= LONGEST else "exec > >(cat) 2>&1"
+        return f"# before this line, and the command behind exec, without its pipe:\n{output}"
+    return f"exec {own}" if len(own) <= LONGEST else "# exec before the command, without its pipe"
 
 
 def check(subject: Subject) -> Iterator[Finding]:

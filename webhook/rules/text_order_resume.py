@@ -27,12 +27,13 @@ from webhook.frameworks import find_uses
 from webhook.frameworks.lightning import names_unpadded
 from webhook.model.finding import Finding, Severity
 from webhook.model.rule import Rule
-from webhook.model.script import Remark
+from webhook.model.script import Lines, Place, Remark
 from webhook.model.subject import Subject
 from webhook.script import Python, Script, program_findings
-from webhook.script.corrected import with_import, with_node
+from webhook.script.corrected import with_node
 from webhook.script.listing import Listing, Pick, name_of, picks
 from webhook.script.names import numbered_saves
+from webhook.script.pasted import with_import
 from webhook.script.shell import Command, Shell
 from webhook.script.values import pieces, said
 
@@ -42,8 +43,9 @@ _LEARNS: Final = frozenset(("backward", "fit", "learn", "train_batch", "step", "
 _EVALUATES: Final = frozenset(("eval", "evaluate", "predict", "generate", "no_grad", "inference_mode"))
 _SUFFIXES: Final = (".pt", ".pth", ".ckpt")
 _ORDERS: Final = ("sorted", "list", "tuple", "iter", "reversed")
-_NUMBERS: Final = 'key=lambda p: [int(n) for n in re.findall(r"\\d+", os.path.basename(p))][-1:]'
-_DIGITS: Final = 'key=lambda p: int(re.findall(r"\\d+", os.path.basename(p))[-1])'
+_NUMBERS: Final = 'key=lambda p: [int(n) for n in re.findall(r"\\d+", os.path.basename(p))]'
+"""All numbers of a name, in order: a name without any (``lost+found``) comes first, a rank or a loss behind the step
+decides nothing."""
 
 
 def look(script: Script) -> Iterator[Remark]:
@@ -123,10 +125,12 @@ def _corrected(python: Python, pick: Pick) -> str:
         base = taken.value if isinstance(taken, ast.Attribute | ast.Subscript) else node
     while isinstance(base, ast.Call) and base.args and source.dotted(base.func)[0] in _ORDERS:
         base = base.args[0]
-    best = f"max({source.source(base)}, {_DIGITS}{default})"
+    best = f"max({source.source(base)}, {_NUMBERS}{default})"
     line = source.lines[node.lineno - 1]
     if node.lineno == node.end_lineno and line.isascii():
         best = (line[: node.col_offset] + best + line[node.end_col_offset :]).strip()
+        at = python.at(node).line
+        return with_import(python, Lines(best, at, at), "os", "re")
     return with_import(python, best, "os", "re")
 
 
@@ -183,15 +187,18 @@ def _judge(shell: Shell, pipeline: list[Command]) -> Remark | None:
     return Remark(
         last.place,
         f'"{said(shown)}" takes the newest checkpoint in text order, "9" after "100"',
-        _in_line(shell.line(last.place), first.source, last.source, f"{fixed} | sort -V | tail -n 1"),
+        _in_line(shell, last.place, first.source, last.source, f"{fixed} | sort -V | tail -n 1"),
         subject=shown[:80],
     )
 
 
-def _in_line(line: str, first: str, last: str, fixed: str) -> str:
+def _in_line(shell: Shell, place: Place, first: str, last: str, fixed: str) -> str:
     """The line with another pipeline between these two commands; that alone where it has more lines."""
+    line = shell.line(place)
     start, end = line.find(first), line.rfind(last)
-    return (line[:start] + fixed + line[end + len(last) :]).strip() if 0 <= start < end else fixed
+    if not 0 <= start < end:
+        return fixed
+    return Lines((line[:start] + fixed + line[end + len(last) :]).strip(), place.line, place.line)
 
 
 def _takes_one(command: Command) -> bool:

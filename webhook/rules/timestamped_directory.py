@@ -28,10 +28,12 @@ from webhook.model.rule import Rule
 from webhook.model.script import Place, Remark
 from webhook.model.subject import Subject
 from webhook.script import Call, Python, Script, Text, Unknown, Value, program_findings
-from webhook.script.corrected import in_line
+from webhook.script.corrected import in_line, with_node
 from webhook.script.flow import in_loop
 from webhook.script.listing import listing
-from webhook.script.names import saves
+from webhook.script.names import Save, saves
+from webhook.script.pasted import in_python, with_import
+from webhook.script.python import Binding
 from webhook.script.values import head, is_true, join, pieces, said, shown
 
 ID = "timestamped-directory"
@@ -118,7 +120,28 @@ def _of_saves(script: Script) -> Iterator[Remark]:
         if script.on_volume(save.value) and source not in told:
             told.add(source)
             path = save.python.text(save.path)
-            yield _remark(save.python.at(save.call), path, source, _same(script, "", directory), path)
+            yield _remark(save.python.at(save.call), path, source, _in_text(script, save, directory, source), path)
+
+
+def _in_text(script: Script, save: Save, directory: Value, source: str) -> str:
+    """The assignment that brings the piece in, with what is the same at every start."""
+    python = save.python
+    known = _known(script, directory)
+    same = in_python(script) if known in script.launch.directories else f'"{known}"'
+    found = [
+        binding.value
+        for (_, name), bindings in python.source.bindings.items()
+        for binding in bindings
+        if len(bindings) == 1 and isinstance(binding.value, ast.expr) and _is_path(python, binding, source, known)
+    ]
+    fix = with_node(python, found[0], same) if len(found) == 1 else f"# the directory, the same at every start:\n{same}"
+    return with_import(python, fix, "os") if "os." in same else fix
+
+
+def _is_path(python: Python, binding: Binding, source: str, known: str) -> bool:
+    """Whether a name gets the path above the piece and the piece with it."""
+    value = python.value(binding.value, binding.around)
+    return isinstance(value, Text) and source in python.text(binding.value) and head(value).startswith(known)
 
 
 def _of_swift(script: Script) -> Iterator[Remark]:
@@ -234,11 +257,14 @@ def _looked_up(script: Script, value: Value) -> bool:
     return any(_chosen_above(python, value) for python in script.pythons)
 
 
+def _known(script: Script, value: Value) -> str:
+    known = head(value).partition("${now")[0].rstrip("/-_.") or "/mnt/ckpt"
+    return f"{known}/run" if known in script.launch.mounts or known == "/mnt/ckpt" else known
+
+
 def _same(script: Script, name: str, value: Value) -> str:
     """The setting with what is known of the directory before the piece that differs."""
-    known = head(value).partition("${now")[0].rstrip("/-_.") or "/mnt/ckpt"
-    if known in script.launch.mounts or known == "/mnt/ckpt":
-        known += "/run"
+    known = _known(script, value)
     if name.startswith("--"):
         known = f"{name} {known}"
     elif name.isupper() or "." in name:

@@ -22,6 +22,7 @@ Silent when: one is declared, or a framework's flag names one; there is no runti
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Final
 
 from webhook.effective.checkpoint import declaring
 from webhook.effective.flags import find_flag
@@ -150,7 +151,21 @@ def _fix(subject: Subject, job: EffectiveJob, container: Raw) -> str:
     mounted = _claim_path(job, container)
     path = subject.policy.defaults.path if mounted is None else mounted
     run = (subject.request.object.get("metadata") or {}).get("name") if subject.is_trainjob else None
-    env = [{"name": subject.policy.directory.variables[0], "value": f"{path.rstrip('/')}/{run or '<run>'}"}]
+    variable = subject.policy.directory.variables[0]
+    env = [{"name": variable, "value": f"{path.rstrip('/')}/{run or '<run>'}"}]
+    reads = any(
+        isinstance(word, str) and variable in word
+        for word in (*(container.get("command") or ()), *(container.get("args") or ()))
+    )
+    if not reads:
+        # A variable that nobody reads moves no checkpoint.
+        return f"{_declared(subject, job, container, env, mounted)}\n{_READ.format(variable)}"
+    return _declared(subject, job, container, env, mounted)
+
+
+def _declared(
+    subject: Subject, job: EffectiveJob, container: Raw, env: list[dict[str, str]], mounted: str | None
+) -> str:
     if not job.receives_trainer:
         return to_yaml({"env": env}) + f'\n# in container "{container.get("name")}" of job "{job.name}" of the runtime'
     declared = {"spec": {"trainer": {"env": env}}}
@@ -159,6 +174,9 @@ def _fix(subject: Subject, job: EffectiveJob, container: Raw) -> str:
     text = to_yaml({"metadata": {"annotations": {CLAIM: "<claim>"}}, **declared})
     see = f"kubectl get pvc -n {subject.namespace or 'default'}"
     return f"{text}\n# <claim>: is mounted there by admission; one that every training pod can write, see {see}"
+
+
+_READ: Final = '# and have the program save there: os.environ["{0}"] in Python, "${0}" in a shell'
 
 
 def _claim_path(job: EffectiveJob, container: Raw) -> str | None:

@@ -25,10 +25,10 @@ from webhook.model.finding import Finding, Severity
 from webhook.model.rule import Rule
 from webhook.model.script import Remark
 from webhook.model.subject import Subject
-from webhook.script import Python, Script, program_findings
-from webhook.script.corrected import whole_line
+from webhook.script import Script, program_findings
 from webhook.script.flow import in_loop
 from webhook.script.names import Save, saves
+from webhook.script.pasted import guarded, rank_of, with_import
 from webhook.script.ranks import guard_of, processes_of
 from webhook.script.values import Unknown, kinds, pieces, said
 
@@ -62,7 +62,8 @@ def look(script: Script) -> Iterator[Remark]:
 
 def _remark(script: Script, save: Save, local: bool) -> Remark:
     python = save.python
-    path, node = said(python.text(save.path), 48), save.call.node
+    path = said(python.text(save.path), 48)
+    rank, modules = rank_of(python, save.call)
     problem = (
         f'a local rank is 0 in each of {script.launch.pods} pods, which all write "{path}"'
         if local
@@ -71,15 +72,9 @@ def _remark(script: Script, save: Save, local: bool) -> Remark:
     return Remark(
         python.at(save.call),
         problem,
-        f"if {_rank(python)} == 0:\n    {whole_line(python.source.source(node), '# the save, one level deeper')}",
+        with_import(python, guarded(python, save.call, f"{rank} == 0"), *modules),
         subject=save.name,
     )
-
-
-def _rank(python: Python) -> str:
-    if "distributed" in python.source.text:
-        return "torch.distributed.get_rank()"
-    return 'int(os.environ.get("RANK") or os.environ.get("JOB_COMPLETION_INDEX") or 0)'
 
 
 def check(subject: Subject) -> Iterator[Finding]:

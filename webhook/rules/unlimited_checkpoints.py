@@ -28,7 +28,9 @@ from webhook.model.rule import Rule
 from webhook.model.script import Remark
 from webhook.model.subject import Subject
 from webhook.script import Script, program_findings
-from webhook.script.values import head, said
+from webhook.script.names import saves
+from webhook.script.pasted import after, folder_of, nested, only_first, pattern_of, with_import
+from webhook.script.values import said
 
 ID = "unlimited-checkpoints"
 _SELDOM: Final = 100_000
@@ -66,18 +68,30 @@ def look(script: Script) -> Iterator[Remark]:
             f"nothing removes old checkpoints of {shown}, and each save makes a new one"
             if not keep.given and keep.name == "os.remove"
             else f'"{keep.name}" is absent, so every checkpoint is kept',
-            _loop(use, directory),
+            _loop(script, use, keep),
             subject=keep.name,
         )
 
 
-def _loop(use: Use, directory: Setting) -> str:
-    """The framework's line that removes old ones, in the program's own directory and of its own names."""
-    path, fix = head(directory.value), use.framework.keep_fix
-    folder, _, name = path.rpartition("/") if not use.framework.loads_directory else (path.rstrip("/"), "", "")
-    if name and "<the directory>/step_*" in fix:
-        return fix.replace("<the directory>/step_*", f"{folder}/{name}*")
-    return fix.replace("<the directory>", folder or "<the directory>")
+def _loop(script: Script, use: Use, keep: Setting) -> str:
+    """Behind the save: what removes all but the newest three, by one process alone."""
+    if keep.call is not None:
+        return mended(script, keep, f"{keep.name}=3", use)
+    save = next((one for one in saves(script) if one.call is use.call), None)
+    if save is None:
+        return ""
+    python = save.python
+    pattern, is_folder = pattern_of(save)
+    folder = folder_of(python, save)
+    if not pattern or not folder:
+        return "# behind the save: remove all but the newest three, in one process"
+    remove = "shutil.rmtree(old, ignore_errors=True)" if is_folder else "os.remove(old)"
+    loop = f'for old in sorted(glob.glob(os.path.join({folder}, "{pattern}")), key=os.path.getmtime)[:-3]:'
+    condition, modules = only_first(script, python, save.call)
+    lines = nested(condition, [loop, f"    {remove}"])
+    return with_import(
+        python, after(python, save.call, lines), "glob", "os", *(("shutil",) if is_folder else ()), *modules
+    )
 
 
 def _fix(script: Script, use: Use, keep: Setting) -> str:

@@ -28,7 +28,7 @@ from webhook.frameworks.framework import call_setting
 from webhook.frameworks.hf_trainer import arguments_calls, is_trainer, resumed, train_calls
 from webhook.model.finding import Finding, Severity
 from webhook.model.rule import Rule
-from webhook.model.script import Place, Remark
+from webhook.model.script import Lines, Place, Remark
 from webhook.model.subject import Subject
 from webhook.script import UNKNOWN, Call, Invocation, Python, Script, Value, program_findings
 from webhook.script.corrected import in_line
@@ -106,7 +106,7 @@ def _remark(script: Script, place: Place, given: str, python: Python, train: Cal
     return Remark(
         place,
         f'"{said(given)}" is read by nobody: train() in line {line} is not told',
-        f"{resumed(script, python, train, where)}    # line {line}",
+        _in_line(resumed(script, python, train, where), line),
         subject=_NAME,
     )
 
@@ -130,14 +130,19 @@ def _in_text(script: Script, python: Python) -> Iterator[Remark]:
         yield Remark(
             setting.place,
             f'"{_NAME}={said(given)}" is read by nobody: train() in line {python.at(train).line} is not told',
-            f"{fix}    # line {python.at(train).line}",
+            _in_line(fix, python.at(train).line),
             subject=_NAME,
         )
 
 
+def _in_line(fix: str, line: int) -> str:
+    remark = f"    # line {line}"
+    return fix.before(remark) if isinstance(fix, Lines) else f"{fix}{remark}"
+
+
 def _directory(python: Python, call: Call) -> str:
     out = call_setting(python, call, "output_dir", UNKNOWN, 0)
-    return out.written or (f'"{out.value}"' if isinstance(out.value, str) else "<output_dir>")
+    return out.written or (f'"{out.value}"' if isinstance(out.value, str) else "")
 
 
 def _is_told(python: Python, call: Call) -> bool:

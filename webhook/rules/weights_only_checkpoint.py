@@ -32,6 +32,7 @@ from webhook.script.contents import is_weights, keeps_optimizer, optimizer_of
 from webhook.script.corrected import LONGEST, with_node
 from webhook.script.flow import in_loop, loop_learns
 from webhook.script.names import Save, saves
+from webhook.script.pasted import after, statement_of, with_import
 from webhook.script.values import said
 
 ID = "weights-only-checkpoint"
@@ -118,7 +119,10 @@ def _whole(python: Python, save: Save) -> str:
     """The save with the optimizer, in the user's own words."""
     path = python.text(save.path)
     if save.function == "save_pretrained" and "accelerate" in python.source.modules:
-        return f"accelerator.save_state({path})"
+        made = next(iter(python.calls("accelerate.Accelerator")), None)
+        stmt = statement_of(python, made.node) if made is not None else None
+        name = python.text(stmt.targets[0]) if isinstance(stmt, ast.Assign) else "accelerator"
+        return after(python, save.call, (), f"{name}.save_state({path})")
     model, optimizer = _model_of(python, save), optimizer_of(python)
     distributed = save.function.startswith("torch.distributed")
     node = save.call.argument("state_dict" if distributed else "obj", 0)
@@ -132,8 +136,9 @@ def _whole(python: Python, save: Save) -> str:
         if save.call.line == node.lineno == node.end_lineno:
             return with_node(python, node, whole)
         named = "checkpoint_id=" if distributed else ""
-        return f"{python.text(save.call.node.func)}({whole}, {named}{path})"
-    return f'torch.save({{"model": {model}.state_dict(), "optimizer": {optimizer}.state_dict()}}, {path})'
+        return after(python, save.call, (), f"{python.text(save.call.node.func)}({whole}, {named}{path})")
+    whole = f'torch.save({{"model": {model}.state_dict(), "optimizer": {optimizer}.state_dict()}}, {path})'
+    return with_import(python, after(python, save.call, (), whole), "torch")
 
 
 def _model_of(python: Python, save: Save) -> str:

@@ -17,12 +17,16 @@ _ALIASES = 24
 
 
 class Config(Struct):
-    """One configuration file. ``values`` is flat: ``{"optimizer.lr": 0.1, "stages": (1, 2)}``."""
+    """One configuration file. ``values`` is flat: ``{"optimizer.lr": 0.1, "stages": (1, 2)}``.
+
+    ``expands``: it stands in a here-document without quotes, so the shell puts variables in.
+    """
 
     file: str
     place: Place
     text: str
     values: dict[str, Value]
+    expands: bool = False
 
     def at(self, key: str) -> Place:
         """The line that gives the key its value (the first that has its last part before a colon)."""
@@ -32,6 +36,12 @@ class Config(Struct):
             if bare.startswith(last) and bare[len(last) :].lstrip()[:1] in (":", "="):
                 return Place(self.place.field, self.place.index, max(self.place.line, 1) + number)
         return self.place
+
+    def holds(self, place: Place) -> bool:
+        """Whether a line is one of this file's."""
+        first = max(self.place.line, 1)
+        same = (self.place.field, self.place.index) == (place.field, place.index)
+        return same and first <= place.line < first + self.text.count("\n") + 1
 
     def line(self, key: str) -> str:
         at = self.at(key)

@@ -85,10 +85,27 @@ def keeps_optimizer(python: Python) -> bool:
 
 def optimizer_of(python: Python) -> str:
     """The optimizer's name in the text: what steps in the loop, else what is called so."""
-    for call in python.methods("step"):
-        if "opt" in call.name.lower() and isinstance(call.receiver, ast.Name | ast.Attribute):
-            return python.text(call.receiver)
-    return "optimizer"
+    steps = [
+        python.text(call.receiver)
+        for call in python.methods("step")
+        if isinstance(call.receiver, ast.Name | ast.Attribute)
+    ]
+    named = [name for name in steps if "opt" in name.lower()]
+    made = [name for name in steps if is_optimizer(python, name)]
+    zeroed = {python.text(call.receiver) for call in python.methods("zero_grad") if call.receiver is not None}
+    return next(iter([*named, *made, *(name for name in steps if name in zeroed)]), "optimizer")
+
+
+def is_optimizer(python: Python, name: str) -> bool:
+    """Whether a name is given an optimizer of torch, or is called one."""
+    if "optim" in name.lower() or name.lower().rpartition(".")[2] == "opt":
+        return True
+    return any(
+        isinstance(binding.value, ast.Call) and ".optim." in f".{python.source.dotted(binding.value.func)[0]}"
+        for (_, bound), found in python.source.bindings.items()
+        if bound == name
+        for binding in found
+    )
 
 
 def is_weights(save: Save) -> bool:

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 from typing import Final
 
-from webhook.model.script import Place
+from webhook.model.script import Lines, Place
 from webhook.script.config import Config
 from webhook.script.program import Invocation, Script
 from webhook.script.python import Call, Python
@@ -50,9 +50,31 @@ def in_line(
     for shell in reversed(script.shells):
         if not line and call is None and _holds(shell.place, len(shell.lines), place):
             line, old = _in_command(shell, place, bare, invocation, given), shell.line(place)
-    if not line or _shared(line, old) > LONGEST or (mark and line.endswith("\\")):
+    if not line:
         return fix
-    return line + ("" if call is not None else mark + remark)
+    remark = mark + remark if call is None and not line.endswith("\\") else ""
+    shown = fix if _shared(line, old) > LONGEST or (mark and line.endswith("\\")) else line + remark
+    return Lines(shown, place.line, place.line, whole=line + remark)
+
+
+def looked_for(script: Script, invocation: Invocation, before: str, argument: str) -> str:
+    """A command that is given an argument by what the shell finds first: ``before`` sets a variable, and ``argument``
+    uses it. Where the kubelet starts the program, a shell in front of the command does it.
+    """
+    if invocation.command is None:
+        text = "\n".join(f"  {line}" for line in before.split("\n"))
+        return (
+            f'command:\n- bash\n- -c\n- |\n{text}\n  exec "$0" "$@" {argument}\n'
+            "# and behind these the items of command as they are"
+        )
+    line = in_line(script, invocation.place, f"{_MARK}={_MARK}", None, invocation)
+    number = invocation.place.line
+    if isinstance(line, Lines):
+        return Lines(f"{before}\n{line.replace(f'{_MARK}={_MARK}', argument)}", number, number)
+    return f"# before line {number}:\n{before}\n# and behind the arguments of that command: {argument}"
+
+
+_MARK: Final = "CKPTGUARD"
 
 
 def with_node(python: Python, node: ast.expr, text: str) -> str:
@@ -60,23 +82,15 @@ def with_node(python: Python, node: ast.expr, text: str) -> str:
     old = python.source.lines[node.lineno - 1]
     raw = old.encode()
     line = (raw[: node.col_offset] + text.encode() + raw[node.end_col_offset :]).decode("utf-8", "replace")
-    return line.strip() if node.lineno == node.end_lineno and len(old) <= LONGEST else text
+    at = python.at(node).line
+    if node.lineno != node.end_lineno:
+        return text
+    return Lines(line.strip() if len(old) <= LONGEST else text, at, at, whole=line.strip())
 
 
 def whole_line(line: str, instead: str) -> str:
     """A line as written; ``instead`` where it is too long for a message."""
     return line.strip() if len(line.strip()) <= LONGEST else instead
-
-
-def newest_of(python: Python, directory: str, name: str, default: str = "") -> str:
-    """An expression for the newest file in a directory by the time it was written, as a program would have it."""
-    return f'max(pathlib.Path("{directory}").glob("{name}"), key=lambda p: p.stat().st_mtime{default})'
-
-
-def with_import(python: Python, fix: str, *modules: str) -> str:
-    """The same behind those of the modules that it needs and the text does not import."""
-    missing = [name for name in modules if name not in python.source.imports]
-    return f"import {', '.join(missing)}\n{fix}" if missing else fix
 
 
 def _shared(line: str, old: str) -> int:
@@ -139,21 +153,31 @@ def _gap(python: Python, node: ast.Call, number: int, edits: list[tuple[int, int
     return (len(code), "" if code.endswith(b"(") else " ", ",") if code[-1:] in (b"(", b",") else (-1, "", "")
 
 
-def _in_file(config: Config, place: Place, settings: str) -> str:
-    """The lines of a file; what has no line of its own is one to add."""
-    number = place.line - max(config.place.line, 1)
-    old = config.text.split("\n")[number].strip()
+def _in_file(config: Config, place: Place, settings: str) -> Lines:
+    """The lines of a file; what has no line of its own is one to add, before its first."""
+    base = max(config.place.line, 1)
+    lines = config.text.split("\n")
+    old = lines[place.line - base].strip()
     json = config.file.endswith(".json")
     out = []
+    has = False
     for one in settings.split(", "):
         name, _, value = one.partition(": ") if ": " in one else one.partition("=")
         name, value = name.strip('" '), value.strip()
+        has = has or old.lstrip("{- ").strip("\"'").startswith(name)
         if json:
             comma = "," if old.endswith(",") or not old.strip('"').startswith(name) else ""
             out.append(f'"{name}": {_YAML.get(value, value)}{comma}')
         else:
-            out.append(f"{name}: {_YAML.get(value, value).strip(chr(34))}")
-    return "\n".join(out)
+            quote = old[-1:] if has and old[-1:] in "\"'" and old[-1:] else ""
+            out.append(f"{name}: {quote}{_YAML.get(value, value).strip(chr(34))}{quote}")
+    text = "\n".join(out)
+    if has:
+        return Lines(text, place.line, place.line)
+    first = next((at for at, line in enumerate(lines) if line.strip() and not line.startswith(("---", "#", "%"))), 0)
+    if json:
+        first += lines[first].strip() == "{"
+    return Lines(text, base + first, base + first - 1, base + first)
 
 
 def _in_command(shell: Shell, place: Place, settings: str, invocation: Invocation | None, given: bool) -> str:
@@ -211,6 +235,8 @@ def _anchor(words: list[tuple[int, int, str]], invocation: Invocation | None) ->
     """Behind the program's name: its arguments may be given in any order."""
     if invocation is None:
         return None
+    if invocation.tool and words and words[-1][2] != "\\" and not any(word in _ENDS for _, _, word in words):
+        return words[-1][1]
     names = [name for name in (invocation.file, invocation.module) if name]
     return next((end for _, end, word in words if word.strip("\"'") in names), None)
 
@@ -236,4 +262,4 @@ def _words(line: str) -> Iterator[tuple[int, int, str]]:
         yield start, min(at, len(line)), line[start:at]
 
 
-__all__ = ["LONGEST", "in_line", "newest_of", "whole_line", "with_import", "with_node"]
+__all__ = ["LONGEST", "in_line", "looked_for", "whole_line", "with_node"]

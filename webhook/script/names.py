@@ -90,7 +90,7 @@ def _add(
         return
     node, around = _opened(python, node, call.around)
     value = python.value(node, around)
-    tag = call.argument("tag")
+    tag = tag_of(python, call)
     if tag is not None:
         from webhook.script.values import join_path
 
@@ -100,6 +100,12 @@ def _add(
     fresh = any(hole.kind == "fresh" for hole in holes)
     fails = numbered and not fresh and not _padded(python, node, around, call)
     out.append(Save(python, call, node, value, name_of(value), function, numbered, fails))
+
+
+def tag_of(python: Python, call: Call) -> ast.expr | None:
+    """The name of one checkpoint below the directory, as DeepSpeed's ``save_checkpoint(directory, tag)`` is told it."""
+    own = call.attr == "save_checkpoint" and "deepspeed" in python.source.modules
+    return call.argument("tag", 1 if own else None)
 
 
 def _opened(python: Python, node: ast.expr, around: Around | None) -> tuple[ast.expr, Around | None]:

@@ -427,6 +427,7 @@ class _Reader:
         self.files[name] = (text, where)
         config = read_config(name, text, where)
         if config is not None:
+            config.expands = command.document is not None and not command.document.quoted
             self.configs.append(config)
 
     def _launch(

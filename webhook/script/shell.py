@@ -86,6 +86,8 @@ class Command(Struct):
     redirected: bool = False
     statement: int = 0
     exported: bool = False
+    lines: int = 1
+    """Lines that it takes, with what it is redirected to."""
 
     def exits(self) -> bool:
         return self.name in ("exit", "return", "false", "kill")
@@ -136,6 +138,11 @@ class Shell(Struct):
         """A line as written; ``""`` where it is not of this text."""
         number = place.line - (self.place.line or 1)
         return self.lines[number].strip() if 0 <= number < len(self.lines) else ""
+
+    def written(self, place: Place, count: int) -> list[str]:
+        """Lines as written, each with what stands before it."""
+        number = place.line - (self.place.line or 1)
+        return list(self.lines[number : number + count]) if 0 <= number < len(self.lines) else []
 
     def traps(self) -> Iterator[tuple[Command, str]]:
         """Every ``trap HANDLER SIGNAL...`` that names SIGTERM, with its handler as written."""
@@ -416,6 +423,7 @@ class _Reader:
             assigned,
             {**env, **assigned} if assigned else env,
             statement=self.statement,
+            lines=max([node.end_point[0], *(one.end_point[0] for one in own)]) - node.start_point[0] + 1,
         )
         self._redirect(command, own)
         self.commands.append(command)
