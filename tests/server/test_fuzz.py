@@ -15,6 +15,7 @@ import time
 from pathlib import Path
 
 import jsonpatch
+import pytest
 
 from tests.server.fuzz import OddCluster, garbled, uid_in
 from tests.server.serving import Lines
@@ -53,6 +54,17 @@ class Nowhere(Lines):
 
 
 def test_garbled_bodies() -> None:
+    answer_garbled(BODIES)
+
+
+@pytest.mark.full
+@pytest.mark.skipif("CKPTGUARD_FUZZ" in os.environ, reason="so many bodies are asked for by number")
+def test_a_million_garbled_bodies() -> None:
+    answer_garbled(1_000_000)
+
+
+def answer_garbled(bodies: int) -> None:
+    """Each on both paths, against a cluster that changes with every twentieth."""
     metrics = CountedMetrics()
     cluster = OddCluster()
     policy = Policy()
@@ -61,7 +73,7 @@ def test_garbled_bodies() -> None:
     slowest = (0.0, 0, "")
     codes: dict[int, int] = {}
     level = resident()
-    for seed in range(BODIES):
+    for seed in range(bodies):
         if seed % PER_CLUSTER == 0:
             cluster.draw(seed // PER_CLUSTER)
         body = garbled(seed)

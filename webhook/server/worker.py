@@ -42,6 +42,7 @@ from webhook.server.judging import answer_review, guarded, pass_by
 
 MEMORY: Final = 320 * 1024 * 1024
 """Bytes of data that the process may have; what needs more ends it."""
+_NEARLY: Final = MEMORY // 2
 RUNTIME_BYTES: Final = 4 * 1024 * 1024
 """Of runtimes as JSON that are kept here; the server counts along."""
 PAGE: Final = 500
@@ -254,6 +255,8 @@ def serve(pipe: Pipe) -> None:
                     raise
                 except Exception as error:
                     outcome = guarded(webhook, request, error, Caller(caller))
+                if outcome.broken and resident() > _NEARLY:
+                    raise MemoryError  # a part may have been left out for want of memory: that is no verdict
                 pipe.put(("outcome", outcome, resident()))
 
 
