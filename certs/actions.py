@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import datetime
 import ipaddress
+import json
 import os
 import re
 import signal
@@ -99,6 +100,15 @@ def parse_time(text: str) -> datetime.timedelta:
     return datetime.timedelta(seconds=seconds)
 
 
+def log(line: str) -> None:
+    """One line of what the keeper does, as JSON with level and time (UTC): ``kubectl logs`` is read by programs too."""
+    level = "error" if line.startswith(("error:", "cannot go on")) else "info"
+    time = _now().strftime("%Y-%m-%dT%H:%M:%SZ")
+    text = json.dumps({"time": time, "level": level, "logger": "ckptguard.certs", "message": line})
+    sys.stderr.write(text.replace("\x7f", "\\u007f") + "\n")
+    sys.stderr.flush()
+
+
 def tell(line: str) -> None:
     """One line for people, with the time, to standard error."""
     sys.stderr.write(f"{_now().strftime('%Y-%m-%dT%H:%M:%SZ')} {line}\n")
@@ -127,9 +137,9 @@ def _run(rotation: Rotation, cluster: Cluster, settings: Settings, arguments: ar
             raise ValueError(f"--listen {arguments.listen}: {error.strerror or error}") from None
     me = f"{os.environ.get('POD_NAME') or socket.gethostname()}_{os.getpid()}"
     leadership = Leadership(cluster, settings._replace(lease=arguments.lease), me, clock)
-    tell(f"keeping the certificates for {', '.join(settings.names)}")
-    run(rotation, leadership, status, clock, tell, interval)
-    tell("ended")
+    log(f"keeping the certificates for {', '.join(settings.names)}")
+    run(rotation, leadership, status, clock, log, interval)
+    log("ended")
     return 0
 
 
