@@ -40,6 +40,7 @@ JOB_SECONDS: Final = 8.0
 GROWN: Final = 112 * 1024 * 1024
 """Bytes of resident memory after a job above which the process is replaced."""
 _LENGTH: Final = struct.Struct(">I")
+_PIECE: Final = 256 * 1024
 _LARGEST: Final = 64 * 1024 * 1024
 _log = logging.getLogger("ckptguard.server")
 
@@ -63,10 +64,13 @@ class _Process:
         self._lists: list[Any] = []
 
     async def put(self, *message: Any) -> None:
-        data = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
+        data = memoryview(pickle.dumps(message, pickle.HIGHEST_PROTOCOL))
         self._writer.write(_LENGTH.pack(len(data)))
-        self._writer.write(data)
-        await self._writer.drain()
+        for at in range(0, len(data), _PIECE):
+            self._writer.write(data[at : at + _PIECE])
+            await self._writer.drain()
+            if len(data) > _PIECE:
+                await asyncio.sleep(0)  # a large body goes over while others are answered
 
     async def get(self, view: ClusterView | None) -> list[Any]:
         """The next message that is no question; questions are answered from the view."""
