@@ -270,6 +270,24 @@ def test_the_queue_is_bounded_and_a_grown_process_is_replaced(monkeypatch: pytes
     run(job)
 
 
+def test_where_no_process_can_be_started_nothing_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "HEAVY", 0)
+
+    def none(*_: object, **__: object) -> None:
+        raise OSError(12, "Cannot allocate memory")
+
+    async def job(setting: Setting) -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(pool.subprocess, "Popen", none)
+            answer = setting.admissions[1].answer("/validate", body_of(BODIES[0]))
+            assert not isinstance(answer, tuple)
+            assert (await answer)[0] == 503
+        one, other = await setting.both("/validate", body_of(BODIES[0]))
+        assert one == other
+
+    run(job)
+
+
 def test_lists_come_by_pages() -> None:
     class Pipe:
         asked: list[int] = []

@@ -175,8 +175,9 @@ class Worker:
     async def run(self) -> None:
         """Keep a process until cancelled."""
         try:
-            async with self._turn:
-                await self._ready()
+            with suppress(Overloaded):  # the next job tries again
+                async with self._turn:
+                    await self._ready()
             await asyncio.Event().wait()
         finally:
             self._end(None)
@@ -236,16 +237,23 @@ class Worker:
 
     async def _ready(self) -> _Process:
         if self._process is None:
-            ours, its = socket.socketpair()
-            with its:
-                ours.setblocking(False)
-                child = subprocess.Popen(  # noqa: S603, ASYNC220 - fixed words; a fork and no wait
-                    [sys.executable, "-m", "webhook.server.worker", str(its.fileno())],
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.DEVNULL,
-                    pass_fds=[its.fileno()],
-                )
-            reader, writer = await asyncio.open_connection(sock=ours)
+            ours: socket.socket | None = None
+            try:
+                ours, its = socket.socketpair()
+                with its:
+                    ours.setblocking(False)
+                    child = subprocess.Popen(  # noqa: S603, ASYNC220 - fixed words; a fork and no wait
+                        [sys.executable, "-m", "webhook.server.worker", str(its.fileno())],
+                        stdin=subprocess.DEVNULL,
+                        stdout=subprocess.DEVNULL,
+                        pass_fds=[its.fileno()],
+                    )
+                reader, writer = await asyncio.open_connection(sock=ours)
+            except OSError as error:
+                if ours is not None:
+                    ours.close()
+                _log.error("no worker process can be started: %s", error.strerror or error)
+                raise Overloaded("the process that judges large objects cannot be started") from None
             self._process = _Process(child, reader, writer)
             _log.info("worker process %d started", child.pid)
         return self._process
