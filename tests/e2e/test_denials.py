@@ -64,7 +64,7 @@ def refused(project: Project, *command: str, objects: list[Object]) -> str:
 def warnings(stderr: str) -> list[str]:
     """The lines that kubectl prints as warnings, without the word before them."""
     found = [line.removeprefix("Warning: ") for line in stderr.splitlines() if line.startswith("Warning: ")]
-    assert all(len(line) <= 120 for line in found)
+    assert all(len(line) <= 256 for line in found)
     return found
 
 

@@ -21,6 +21,7 @@ from tests.server.fuzz import OddCluster, garbled, uid_in
 from tests.server.serving import Lines
 from webhook.audit import AuditLog
 from webhook.decision import default_object, review_object
+from webhook.message import LINE
 from webhook.metrics import Metrics
 from webhook.model.policy import Policy
 from webhook.server.admission import Admission, FixedViews
@@ -94,7 +95,7 @@ def answer_garbled(bodies: int) -> None:
             assert response["uid"] == uid_in(body), seed
             assert response["allowed"] or path == "/validate", seed
             for warning in response.get("warnings", ()):
-                assert len(warning) <= 120, seed
+                assert len(warning) <= LINE, seed
                 assert warning.isprintable(), seed
             if "patch" in response:
                 obj = json.loads(body.decode("utf-8", "replace"))["request"]["object"]
