@@ -16,7 +16,7 @@ from webhook.model.request import Request
 from webhook.server.caller import Caller
 from webhook.server.judging import answer_review
 
-RUNS = [Run("secret-team", f"their-run-{number}", suspended=number % 2 == 0) for number in range(3)]
+RUNS = [Run("secret-team", f"zulu{number}", suspended=number % 2 == 0) for number in range(3)]
 
 
 class Cluster(NothingKnown):
@@ -71,8 +71,8 @@ def test_other_runs_are_a_number_for_anybody(rule: str) -> None:
     known, anybody, stranger = (
         told[caller].answer.decode() for caller in (Caller.KNOWN, Caller.ANYBODY, Caller.STRANGER)
     )
-    assert "their-run" in known
-    assert "their-run" not in anybody
+    assert "zulu" in known
+    assert "zulu" not in anybody
     assert "secret-team" not in anybody
     assert "3 other TrainJobs" in anybody or "2 TrainJobs (suspended" in anybody
     response = json.loads(stranger)["response"]
@@ -81,4 +81,4 @@ def test_other_runs_are_a_number_for_anybody(rule: str) -> None:
     for outcome in told.values():
         assert outcome.record is not None
         private = [one.get("private", "") for one in outcome.record["findings"] if one["rule"] == rule]
-        assert "their-run" in private[0]
+        assert "zulu" in private[0]
