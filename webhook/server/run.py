@@ -27,8 +27,10 @@ KEEP_ALIVE_SECONDS: Final = 120
 _GENERATIONS: Final = (20_000, 20, 100)
 """Objects made before Python looks for cycles. A review is some hundred, and none of ours holds a cycle."""
 
-_MALLOC: Final = ((-3, 128 * 1024), (-1, 256 * 1024), (-8, 2))
-"""mmap threshold and trim threshold in bytes, arenas: malloc.h's M_MMAP_THRESHOLD, M_TRIM_THRESHOLD, M_ARENA_MAX."""
+_MALLOC: Final = ((-3, 1024 * 1024), (-1, 8 * 1024 * 1024), (-8, 2))
+"""mmap threshold and trim threshold in bytes, arenas: malloc.h's M_MMAP_THRESHOLD, M_TRIM_THRESHOLD, M_ARENA_MAX.
+
+Above the 256 KiB that ``ssl`` takes for each read: else each request would cost a mapping of memory."""
 
 _log = logging.getLogger("ckptguard.server")
 
