@@ -60,6 +60,8 @@ def test_an_empty_variable_declares_nothing() -> None:
         ("/ckpt/../other", "/other"),
         ("/../..", "/"),
         ("file:///ckpt/x", "/ckpt/x"),
+        ("FILE:///ckpt/x", "/ckpt/x"),
+        ("file://localhost/ckpt/x", "/ckpt/x"),
     ],
 )
 def test_the_directory_is_normalised(written: str, directory: str) -> None:

@@ -134,11 +134,12 @@ def _checkpoint(
         )
     text = value.text
     if "://" in text:
-        if not text.startswith("file:///"):
+        local = _local_path(text)
+        if local is None:
             return Checkpoint(
                 job, container, status, _ADDRESS, text, written, name, None, None, value.per_pod, value.missing
             )
-        text = text[7:]
+        text = local
     directory = absolute(text, container)
     if directory is None:
         return Checkpoint(job, container, DirectoryStatus.UNRESOLVED, _RELATIVE, None, written, name)
@@ -354,6 +355,15 @@ def absolute(text: str, container: Raw) -> str | None:
     if text[-1:] == "/" or "//" in text or "/." in text:
         return "/" + "/".join(components(text))
     return text
+
+
+def _local_path(address: str) -> str | None:
+    """The path of a ``file:`` address of this machine (RFC 8089; the scheme in any case); None of another address."""
+    scheme, _, rest = address.partition("://")
+    if scheme.lower() != "file":
+        return None
+    host, slash, path = rest.partition("/")
+    return f"/{path}" if slash and host.lower() in ("", "localhost") else None
 
 
 def _word_origin(job: EffectiveJob, container: Raw, field: str, word: str) -> Origin:
