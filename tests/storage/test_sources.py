@@ -131,8 +131,9 @@ def test_a_source_of_the_future_is_unknown() -> None:
 @pytest.mark.parametrize(
     ("driver", "added", "kind", "warn_only"),
     [
-        ("gcsfuse.csi.storage.gke.io", {}, "many-nodes", False),
+        ("gcsfuse.csi.storage.gke.io", {}, "object-store", False),
         ("multitier-checkpoint.csi.storage.gke.io", {}, "many-nodes", False),
+        ("phase1-checkpoint.csi.storage.gke.io", {}, "many-nodes", False),
         ("secrets.example", {}, "ephemeral", True),
         ("buckets.example", {"buckets.example": "many-nodes"}, "many-nodes", False),
         ("a.disks.example", {"*.disks.example": "one-node"}, "one-node", False),

@@ -330,6 +330,8 @@ class StorageKind(Enum):
     READ_ONLY = "read-only"
     ONE_NODE = "one-node"
     MANY_NODES = "many-nodes"
+    OBJECT_STORE = "object-store"
+    """A bucket mounted as a file system: durable and shared, without what a file system promises of renames."""
     BY_TEMPLATE = "by-template"
     UNKNOWN = "unknown"
 

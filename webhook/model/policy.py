@@ -48,6 +48,7 @@ BUILT_IN_PROVISIONERS: dict[str, Reach] = {
 BUILT_IN_INLINE_DRIVERS: dict[str, Reach] = {
     "gcsfuse.csi.storage.gke.io": "many-nodes",
     "multitier-checkpoint.csi.storage.gke.io": "many-nodes",
+    "phase1-checkpoint.csi.storage.gke.io": "many-nodes",
 }
 
 

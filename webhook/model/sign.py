@@ -60,7 +60,7 @@ CONTAINERS: Final = 262144
 _MARKS: Final = ("$", "`", "{{", "%")
 _DECLARED: Final = DirectoryStatus.DECLARED
 _SIZES: Final = frozenset((CHECKPOINT_SIZE, MODEL_PARAMS))
-_DURABLE: Final = (StorageKind.ONE_NODE, StorageKind.MANY_NODES, StorageKind.BY_TEMPLATE)
+_DURABLE: Final = (StorageKind.ONE_NODE, StorageKind.MANY_NODES, StorageKind.OBJECT_STORE, StorageKind.BY_TEMPLATE)
 
 
 def signs_of(subject: Subject) -> int:

@@ -10,11 +10,13 @@ from webhook.model.finding import Finding, Severity
 from webhook.model.rule import Rule
 from webhook.model.subject import Subject
 from webhook.rules.bucket_annotation_missing import RULE as BUCKET_ANNOTATION_MISSING
+from webhook.rules.bucket_mount import RULE as BUCKET_MOUNT
 from webhook.rules.cached_writes import RULE as CACHED_WRITES
 from webhook.rules.claim_deleted_with_job import RULE as CLAIM_DELETED_WITH_JOB
 from webhook.rules.claim_not_shared import RULE as CLAIM_NOT_SHARED
 from webhook.rules.claim_too_small import RULE as CLAIM_TOO_SMALL
 from webhook.rules.claims_on_worker_cluster import RULE as CLAIMS_ON_WORKER_CLUSTER
+from webhook.rules.each_node_writes import RULE as EACH_NODE_WRITES
 from webhook.rules.env_in_override import RULE as ENV_IN_OVERRIDE
 from webhook.rules.ephemeral_checkpoint import RULE as EPHEMERAL_CHECKPOINT
 from webhook.rules.lost_by_kueue import RULE as LOST_BY_KUEUE
@@ -71,6 +73,8 @@ RULES: Final[tuple[Rule, ...]] = (
     UNWRITABLE_CLAIM,
     CACHED_WRITES,
     BUCKET_ANNOTATION_MISSING,
+    BUCKET_MOUNT,
+    EACH_NODE_WRITES,
     SHARED_DIRECTORY,
     PER_ATTEMPT_DIRECTORY,
     UNEXPANDED_DIRECTORY,

@@ -64,7 +64,7 @@ def check(subject: Subject) -> Iterator[Finding]:
 def _root_owned(use: Use) -> bool:
     """A new file system belongs to root with mode 0755, unless its driver is known to do otherwise."""
     storage = use.storage
-    if storage.kind in (StorageKind.READ_ONLY, StorageKind.NODE_LOCAL):
+    if storage.kind in (StorageKind.READ_ONLY, StorageKind.NODE_LOCAL, StorageKind.OBJECT_STORE):
         return False
     if isinstance(storage.volume, PersistentVolume):
         return storage.volume.source not in _SERVERS and storage.volume.driver not in _OPEN

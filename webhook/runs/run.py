@@ -265,7 +265,7 @@ def directory_of(checkpoint: Checkpoint, policy: Policy) -> Directory:
         path_on_claim(checkpoint),
         f"volume {volume.get('name')} ({kind})" if kind else "no volume",
         bool(mount and mount.get("readOnly")) or bool(source and source.get("readOnly")),
-        {kind: volume.get(kind)} if worth is StorageKind.MANY_NODES else None,
+        {kind: volume.get(kind)} if worth in (StorageKind.MANY_NODES, StorageKind.OBJECT_STORE) else None,
         worth not in (StorageKind.NONE, StorageKind.EPHEMERAL),
     )
 

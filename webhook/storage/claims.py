@@ -11,7 +11,7 @@ from webhook.model.pod import Raw, Storage, StorageKind
 from webhook.model.policy import Policy
 from webhook.model.size import parse_bytes
 from webhook.storage.binding import binding_candidates, class_of, is_bound
-from webhook.storage.reach import provisioner_reach
+from webhook.storage.reach import BUCKETS, provisioner_reach
 
 MANY = "ReadWriteMany"
 READ_MANY = "ReadOnlyMany"
@@ -121,7 +121,10 @@ def _judge_volume(volume: PersistentVolume, claim: Claim, policy: Policy) -> tup
     reach = provisioner_reach(volume.driver, policy) if volume.driver else None
     if reach == "node-local":
         return StorageKind.NODE_LOCAL, words, False
-    return _by_modes(claim.access_modes or volume.access_modes), words, False
+    kind = _by_modes(claim.access_modes or volume.access_modes)
+    if volume.driver in BUCKETS and kind is not StorageKind.READ_ONLY:
+        kind = StorageKind.OBJECT_STORE
+    return kind, words, False
 
 
 def _by_class(claim: Claim, cluster: ClusterView, policy: Policy) -> Storage:

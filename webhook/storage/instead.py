@@ -293,7 +293,12 @@ def _would_do(claim: Claim, mode: str, subject: Subject) -> bool:
         return False
     if not {mode, MANY} & set(claim.access_modes):
         return False
-    return judge_claim(claim, subject.cluster, subject.policy).kind.value in ("one-node", "many-nodes", "unknown")
+    return judge_claim(claim, subject.cluster, subject.policy).kind.value in (
+        "one-node",
+        "many-nodes",
+        "object-store",
+        "unknown",
+    )
 
 
 def _of_template(subject: Subject, checkpoint: Checkpoint) -> bool:

@@ -6,7 +6,7 @@ from webhook.model.cluster import Claim, ClusterView, Gap
 from webhook.model.pod import EMPTY, Raw, Storage, StorageKind
 from webhook.model.policy import Policy
 from webhook.storage.claims import judge_claim, template_claim
-from webhook.storage.reach import inline_reach
+from webhook.storage.reach import BUCKETS, inline_reach
 from webhook.storage.sources import CLAIM, CSI, SOURCES, source_of, sources_of
 
 _REACHES = {
@@ -66,6 +66,8 @@ def inline_kind(volume: Raw, source: str, policy: Policy) -> StorageKind:
     if source != CSI:
         return SOURCES.get(source, StorageKind.UNKNOWN)
     reach = inline_reach((volume.get(CSI) or EMPTY).get("driver") or "", policy)
+    if reach == "many-nodes" and (volume.get(CSI) or EMPTY).get("driver") in BUCKETS:
+        return StorageKind.OBJECT_STORE
     return StorageKind.EPHEMERAL if reach is None else _REACHES[reach]
 
 
