@@ -18,7 +18,7 @@ Silent when: the directory lies elsewhere, or on a mount that can rename (Cloud 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from webhook.model.finding import Finding, Severity
 from webhook.model.pod import StorageKind
@@ -26,8 +26,11 @@ from webhook.model.rule import Rule
 from webhook.model.script import Remark
 from webhook.model.sign import ODD_CLAIMS
 from webhook.model.subject import Subject
-from webhook.script import Script, program_findings
+from webhook.script import program_findings
 from webhook.storage import driver_of
+
+if TYPE_CHECKING:
+    from webhook.script import Script
 
 ID: Final = "bucket-mount"
 _CANNOT_RENAME: Final = frozenset(("s3.csi.aws.com",))

@@ -19,15 +19,18 @@ Silent when: one pod trains; the directory is each pod's own (emptyDir, a node's
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from webhook.model.finding import Finding, Severity
 from webhook.model.pod import StorageKind
 from webhook.model.rule import Rule
 from webhook.model.script import Remark
 from webhook.model.subject import Subject
-from webhook.script import Script, program_findings
+from webhook.script import program_findings
 from webhook.script.values import is_true
+
+if TYPE_CHECKING:
+    from webhook.script import Script
 
 ID: Final = "each-node-writes"
 _SETTING: Final = "save_on_each_node"
