@@ -16,6 +16,7 @@ from bench.neighbours import measure_neighbours
 from bench.offline import measure_cli, measure_core, measure_files
 from bench.program import measure_program
 from bench.serving import measure_idle, measure_serving, measure_start
+from bench.shapes import measure_shapes
 
 SECTIONS = {
     "serve": measure_serving,
@@ -23,6 +24,7 @@ SECTIONS = {
     "admission": measure_admission,
     "core": measure_core,
     "program": measure_program,
+    "shapes": measure_shapes,
     "cli": measure_cli,
     "files": measure_files,
     "cache": measure_cache,

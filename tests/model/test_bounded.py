@@ -37,8 +37,11 @@ def test_weight_counts() -> None:
     assert (items.get("a"), items.get("b")) == (2, 3)
     items.put("c", 4, 1)
     assert len(items) == 2
-    items.put("heavy", 5, 100)  # one item is kept, whatever it weighs
-    assert kept(items, "abc") == ""
-    assert items.get("heavy") == 5
+    items.put("b", 5, 100)  # what weighs more than all may is not kept
+    assert kept(items, "abc") == "c"
+    items.grow("c", 3)
+    assert (items.get("c"), items._weight) == (4, 4)
+    items.grow("c", 10)
+    assert (kept(items, "abc"), items._weight) == ("", 0)
     items.clear()
     assert len(items) == 0

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from webhook.cluster.files import Document, FileView
+from webhook.cluster.files import FileView
 from webhook.decision import default_object, review_object
+from webhook.model.cluster import Claim, Gap
 from webhook.model.policy import Policy
 from webhook.model.release import Release
 from webhook.model.request import Request
@@ -65,20 +66,26 @@ def trainjob(directory: str | None = "/state/run", env: Iterable[Object] = (), *
     }
 
 
+class Everything(FileView):
+    """What was put in is all there is."""
+
+    def claim(self, namespace: str, name: str) -> Claim | Gap:
+        return self.store.claim(namespace, name)
+
+
 def ask(
     objects: Iterable[Object], release: Release = Release.V2_3, policy: Policy | None = None, uid: str = "u"
 ) -> tuple[Defaulted, Decision]:
     """What both questions answer for the TrainJob (else the runtime) among the objects, which are all there is."""
     policy = policy or Policy()
-    objects = list(objects)
+    view = Everything((), policy=policy)
+    view.store.unknown.clear()
     subject: Object = {}
     for one in objects:
         if one["kind"] == "TrainJob" or (one["kind"] == "TrainingRuntime" and not subject):
             subject = one
-    piece: Any = None  # nobody asks for a line
-    given = [Document("", piece, 0, 1, None, one) for one in objects if one["kind"] != "TrainJob"]
-    view = FileView(given, policy=policy)
-    view.store.unknown.clear()
+        if one["kind"] != "TrainJob":
+            view.store.put(one["kind"], one)
     metadata = subject["metadata"]
     request = Request("CREATE", subject["kind"], metadata["namespace"], metadata["name"], subject, None, uid=uid)
     defaulted = default_object(request, view, policy, release)

@@ -9,12 +9,14 @@ from functools import partial
 from typing import Literal
 
 from webhook.decision.asked import every_rule, rules_to_ask
+from webhook.decision.counted import Counted
 from webhook.decision.faults import broken_part, malformed
 from webhook.decision.forged import on_one_line
 from webhook.decision.proposal import by_rules
 from webhook.decision.severity import EXEMPT, PUT_BACK_ONLY, WEIGHT, in_mode, mode_of, noted, weigh
 from webhook.decision.subject import build_subject, with_strays
 from webhook.defaults import default
+from webhook.model.budget import CUT, FINDINGS
 from webhook.model.cluster import ClusterView, Runtime
 from webhook.model.finding import Finding, Judged, Made, Origin, Severity
 from webhook.model.names import KINDS
@@ -43,12 +45,15 @@ def default_object(request: Request, cluster: ClusterView, policy: Policy, relea
         return Defaulted((), request.object, mode=mode)
     if (fault := malformed(request)) is not None:
         return Defaulted((), request.object, in_mode(fault, mode, policy), mode)
+    held.begin()
     try:
         served = _release(request, cluster, release)
         done = default(request, cluster, policy, served, by_rules(request, cluster, policy, served), put_back_only)
     except Exception as error:
         faults = in_mode(broken_part(request, "defaults", error), mode, policy)
         return Defaulted((), request.object, faults, mode, broken=("defaults",))
+    finally:
+        held.end()
     return Defaulted(done.patch, done.object, noted(done.findings, mode), mode, done.applied, done.broken)
 
 
@@ -81,7 +86,7 @@ def _reviewed(request: Request, cluster: ClusterView, policy: Policy, served: Re
     spoke: set[str] = set()
     subject: Subject | None = None
     try:
-        subject = build_subject(request, cluster, policy, served)
+        subject = build_subject(request, Counted(cluster), policy, served)
     except Exception as error:
         broken.append("effective")
         judged.extend(_failed(request, "effective", error, -1, mode, policy))
@@ -95,8 +100,11 @@ def _reviewed(request: Request, cluster: ClusterView, policy: Policy, served: Re
             judged.extend(_failed(request, "script", error, -1, mode, policy))
         for entry in asked:
             try:
-                for finding in entry[2](subject):
+                for number, finding in enumerate(entry[2](subject)):
                     order, rule, _ = entry
+                    if number == FINDINGS:
+                        subject.memo.setdefault(CUT, []).append(rule.id)
+                        break
                     spoke.add(rule.id)
                     severity = weigh(rule, finding, subject, mode)
                     if severity is not None:

@@ -10,6 +10,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from webhook.decision.counted import Counted
 from webhook.decision.severity import weigh
 from webhook.decision.subject import build_draft
 from webhook.model.cluster import ClusterView
@@ -43,7 +44,7 @@ def by_rules(request: Request, cluster: ClusterView, policy: Policy, release: Re
     """
 
     def refused(obj: Raw, path: str | None) -> tuple[str, str] | None:
-        subject = build_draft(replace(request, object=obj, dry_run=False), cluster, policy, release, path)
+        subject = build_draft(replace(request, object=obj, dry_run=False), Counted(cluster), policy, release, path)
         if subject is None:
             return None
         signs = signs_of(subject) | claim_signs(subject)

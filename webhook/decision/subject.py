@@ -63,7 +63,7 @@ def build_subject(
     built: Built | None = None
     checkpoints: tuple[Checkpoint, ...] = ()
     if isinstance(runtime, Runtime):
-        built = build(trainjob, runtime, release)
+        built = build(trainjob, runtime, release).within_limits(policy.directory.variables)
         environment = built.environment
         room = Reading()
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from webhook.effective.limits import jobs_too_many_to_merge
 from webhook.effective.overrides import Override, overrides_of
 from webhook.effective.ports import built_ports
 from webhook.effective.strategic_merge import merge_free, merge_pod
@@ -40,17 +41,13 @@ from webhook.effective.trainer import (
     written_env,
     xgboost_env,
 )
+from webhook.model.budget import MERGED, Cut
 from webhook.model.cluster import Runtime
 from webhook.model.finding import Origin
 from webhook.model.names import ANCESTOR_LABEL, TRAINER_STEP
 from webhook.model.pod import EMPTY, TRAINER, EffectiveJob, EffectiveSet, Layer, Metadata, Raw, Stopped
 from webhook.model.release import Release
 
-MOST_OVERRIDES: Final = 64
-"""Overrides of one job that are merged; each costs as much as the pod is large. Beyond, nothing is told of the pods.
-
-The CRD takes 16 from 2.2 on, Trainer 2.0 one for a job; only 2.1 would follow more.
-"""
 _OWN_CONTROLLER: Final = "trainer.kubeflow.org/trainjob-controller"
 
 
@@ -71,8 +68,9 @@ def build_trainer_pods(trainjob: Raw | None, runtime: Runtime, release: Release)
     generate_name = "" if given else metadata.get("generateName") or ""
     managed_by = spec.get("managedBy")
     stopped = None
+    cut: tuple[Cut, ...] = ()
     try:
-        jobs = _jobs(prepared, spec, given or generate_name)
+        jobs, cut = _jobs(prepared, spec, given or generate_name)
     except UnbuildableError as error:
         jobs, stopped = (), error.stopped
     return EffectiveSet(
@@ -87,6 +85,7 @@ def build_trainer_pods(trainjob: Raw | None, runtime: Runtime, release: Release)
         _jobset_metadata(prepared, spec, given or generate_name),
         bool(managed_by) and managed_by != _OWN_CONTROLLER and release is Release.V2_3,
         stopped,
+        cut,
     )
 
 
@@ -98,7 +97,7 @@ def _jobset_metadata(prepared: Prepared, spec: Raw, name: str) -> tuple[Metadata
     return (*prepared.alone.metadata, Metadata("JobSet", Origin(f"TrainJob/{name}", "spec", ""), own))
 
 
-def _jobs(prepared: Prepared, spec: Raw, name: str) -> tuple[EffectiveJob, ...]:
+def _jobs(prepared: Prepared, spec: Raw, name: str) -> tuple[tuple[EffectiveJob, ...], tuple[Cut, ...]]:
     label = f"TrainJob/{name}"
     shape = prepared.shape
     overrides: dict[str, list[Override]] = {}
@@ -106,13 +105,15 @@ def _jobs(prepared: Prepared, spec: Raw, name: str) -> tuple[EffectiveJob, ...]:
         overrides = overrides_of(spec, label, prepared.release)
         relabels = False
         for entries in overrides.values():
-            if len(entries) > MOST_OVERRIDES:
-                raise UnbuildableError("more overrides of one job than are followed")
             for entry in entries:
                 if entry.labels:
                     relabels = True
         if relabels:
             shape = _relabelled(prepared, overrides)
+    left_out, cost = jobs_too_many_to_merge(
+        [(job.name, shape.trains[index], job.pod) for index, job in enumerate(prepared.jobs)] if overrides else (),
+        {name: [entry.layer.pod for entry in entries] for name, entries in overrides.items()},
+    )
     trainer = spec.get("trainer")
     counts = _pods(prepared, shape, trainer)
     plan = _Plan(prepared, shape, spec, trainer, label, name, counts)
@@ -122,6 +123,8 @@ def _jobs(prepared: Prepared, spec: Raw, name: str) -> tuple[EffectiveJob, ...]:
     for index, job in enumerate(prepared.jobs):
         if plain and not shape.receives[index] and job.name not in overrides and counts[index] == shape.counts[index]:
             jobs.append(prepared.alone.jobs[index])
+            continue
+        if job.name in left_out:
             continue
         pod = job.pod
         node = job.node
@@ -168,7 +171,10 @@ def _jobs(prepared: Prepared, spec: Raw, name: str) -> tuple[EffectiveJob, ...]:
                 metadata,
             )
         )
-    return tuple(jobs)
+    if not left_out:
+        return tuple(jobs), ()
+    more = f"(their overrides merge {cost} entries, and {MERGED} is the most)"
+    return tuple(jobs), (Cut(f"job {more}", len(prepared.jobs), len(jobs)),)
 
 
 def _relabelled(prepared: Prepared, overrides: dict[str, list[Override]]) -> Shape:
@@ -223,6 +229,7 @@ class _Plan:
         "prepared",
         "processes",
         "shape",
+        "targets",
         "torchtune",
         "trainer",
     )
@@ -242,6 +249,8 @@ class _Plan:
         self.args: Any = None
         self.processes: int | str = "auto"
         self.torchtune = False
+        self.targets: dict[Any, dict[Any, None]] | None = None
+        """Job -> the containers that envInjection names in it; None before anybody asked."""
         first = shape.first
         if trainer is not None:
             variables = trainer.get("env")
@@ -451,27 +460,36 @@ def _initialized(plan: _Plan, step: str, pod: Raw, layers: list[Layer]) -> Raw:
 def _injected(plan: _Plan, index: int, job: Template, pod: Raw, layers: list[Layer]) -> Raw:
     """The pod with ``PET_*`` in the containers that ``mlPolicy.torch.envInjection`` names (2.3)."""
     nodes = plan.counts[plan.shape.first] if plan.shape.first >= 0 else 1
-    for target in plan.prepared.injections:
-        for name in target.get("containerNames") or ():
-            if all(other.name != target.get("jobName") for other in plan.prepared.jobs):
-                raise UnbuildableError("envInjection names a job that the runtime does not have")
-            if target.get("jobName") != job.name:
-                continue
+    if plan.targets is None:
+        known = {other.name for other in plan.prepared.jobs}
+        plan.targets = {}
+        for target in plan.prepared.injections:
+            for name in target.get("containerNames") or ():
+                if (named := target.get("jobName")) not in known:
+                    raise UnbuildableError("envInjection names a job that the runtime does not have")
+                # A name that is there again changes nothing.
+                plan.targets.setdefault(named, {})[name] = None
+    if targets := plan.targets.get(job.name):
+        places: dict[Any, tuple[str, int]] = {}
+        for kind in ("initContainers", "containers"):
+            for at in range(len(pod.get(kind) or ()) - 1, -1, -1):
+                places[pod[kind][at].get("name")] = kind, at
+        lists: dict[str, list[Raw]] = {}
+        injected: list[Layer] = []
+        for name in targets:
             env = torch_env(nodes, str(plan.processes), plan.name, False)
-            for kind in ("containers", "initContainers"):
-                found = [at for at, raw in enumerate(pod.get(kind) or ()) if raw.get("name") == name]
-                if found:
-                    containers = list(pod[kind])
-                    container = containers[found[0]]
-                    own = kind == "containers" and name == NODE and plan.shape.receives[index]
-                    taken = {variable.get("name") for variable in plan.env} if own else set()
-                    env = [variable for variable in env if variable["name"] not in taken]
-                    containers[found[0]] = {**container, "env": upsert(container.get("env") or (), env)}
-                    pod = {**pod, kind: containers}
-                    layers.insert(1, Layer(TRAINER, "", "", {kind: [{"name": name, "env": env}]}))
-                    break
-            else:
+            if name not in places:
                 raise UnbuildableError("envInjection names a container that the runtime does not have")
+            kind, at = places[name]
+            containers = lists.setdefault(kind, list(pod[kind]) if kind not in lists else [])
+            container = containers[at]
+            own = kind == "containers" and name == NODE and plan.shape.receives[index]
+            taken = {variable.get("name") for variable in plan.env} if own else set()
+            env = [variable for variable in env if variable["name"] not in taken]
+            containers[at] = {**container, "env": upsert(container.get("env") or (), env)}
+            injected.append(Layer(TRAINER, "", "", {kind: [{"name": name, "env": env}]}))
+        pod = {**pod, **lists}
+        layers[1:1] = reversed(injected)
     return pod
 
 

@@ -7,11 +7,11 @@ nothing defines stays as it is written. What only the running pod knows becomes 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from functools import lru_cache
 from typing import Any, Final
 
 from msgspec import Struct
 
+from webhook.model.caches import kept_texts
 from webhook.model.names import JOBSET_NAME_LABEL
 from webhook.model.pod import EMPTY, EffectiveJob, EffectiveSet, Raw
 
@@ -110,17 +110,18 @@ def expand(text: str, known: Mapping[str, Value], others: bool) -> Value:
     return Value("".join(out), tuple(dict.fromkeys(per_pod)), tuple(dict.fromkeys(missing)), unknown)
 
 
-@lru_cache(maxsize=512)  # the same few directories stand in every run of a runtime
+@kept_texts(512)  # the same few directories stand in every run of a runtime
 def _pieces(text: str) -> tuple[tuple[str, str | None], ...]:
     """The literal parts of a text, each with the name that is referred to behind it."""
     pieces: list[tuple[str, str | None]] = []
     start = 0
+    last = text.rfind(")")
     while True:
         at = text.find("$", start)
         if at < 0 or at + 1 >= len(text):
             break
         after = text[at + 1]
-        end = text.find(")", at + 2) if after == "(" else -1
+        end = text.find(")", at + 2) if after == "(" and at + 2 <= last else -1
         if end < 0:
             pieces.append((text[start:at] + ("$" if after == "$" else "$" + after), None))
             start = at + 2

@@ -16,16 +16,21 @@ from msgspec.json import encode
 from webhook.effective.build import build_trainer_pods
 from webhook.effective.checkpoint import WrittenBy, locate_checkpoints
 from webhook.effective.launch import EnvironmentOf, environment_of
-from webhook.model.bounded import Bounded
+from webhook.effective.limits import is_within_limits, within_limits
+from webhook.model.caches import cache
 from webhook.model.cluster import Runtime
 from webhook.model.pod import EMPTY, Checkpoint, EffectiveSet, Raw
 from webhook.model.release import Release
 
 LONGEST: Final = 16 * 1024
 """Bytes of a spec that is kept: a program in it is long, and seldom the same twice."""
-_KEPT: Final = Bounded(1024 * 1024)
-"""key -> Built, weighed by the bytes of its key and what else it holds at least: some 300 TrainJobs, some 5 MB."""
-_LEAST: Final = 2048
+_KEPT: Final = cache("pods")
+"""key -> Built: some thousand TrainJobs of a few jobs."""
+_LEAST: Final = 4096
+_JOB: Final = 2048
+"""What is kept of one job beside the runtime's part of it."""
+_JOBS: Final = 256
+"""Jobs of a set that is kept."""
 
 
 class Built(Struct):
@@ -38,6 +43,19 @@ class Built(Struct):
     effective: EffectiveSet
     environment: EnvironmentOf
     known: dict[Any, Any]
+
+    def within_limits(self, variables: Sequence[str]) -> Built:
+        """The same with no more of the pods than a review looks at; itself where all of them are within the limits."""
+        if self.known.get("whole") is None:
+            self.known["whole"] = is_within_limits(self.effective)
+        if self.known["whole"]:
+            return self
+        key = ("within limits", variables)
+        found: Built | None = self.known.get(key)
+        if found is None:
+            effective = within_limits(self.effective, self.checkpoints(variables, None))
+            found = self.known[key] = Built(effective, environment_of(effective), {"whole": True})
+        return found
 
     def checkpoints(self, variables: Sequence[str], written_by: WrittenBy | None) -> tuple[Checkpoint, ...]:
         """``locate_checkpoints``, worked out once for these ``variables`` and with a program to ask or without."""
@@ -55,8 +73,9 @@ def build(trainjob: Raw | None, runtime: Runtime, release: Release) -> Built:
     if found is None:
         effective = build_trainer_pods(trainjob, runtime, release)
         found = Built(effective, environment_of(effective), {})
-        if key is not None:
-            _KEPT.put(key, found, _LEAST + len(key[2]))
+        if key is not None and len(effective.jobs) <= _JOBS:
+            # The pods hold the spec's text as objects, and so do what locates and reads its programs.
+            _KEPT.put(key, found, _LEAST + 8 * len(key[2]) + _JOB * len(effective.jobs))
     return found
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
 from typing import Any, Final
 
 from webhook.effective.expansion import Value, evaluate
+from webhook.model.caches import kept_texts
 from webhook.model.names import MODEL_PARAMS, SECONDS_PER_STEP
 from webhook.model.pod import EMPTY, Checkpoint, DirectoryStatus, EffectiveJob, EffectiveSet, Raw
 from webhook.model.policy import Policy
@@ -139,7 +139,7 @@ def _gpus(container: Raw) -> int | None:
     return None
 
 
-@lru_cache(maxsize=8)
+@kept_texts(8)
 def _seconds(text: str) -> int | None:
     """``30m``, ``2h``, ``90s``."""
     unit = {"s": 1, "m": 60, "h": 3600}.get(text[-1:])

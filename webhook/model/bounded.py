@@ -28,6 +28,10 @@ class Bounded:
         return found[0]
 
     def put(self, key: Any, value: Any, weight: int = 1) -> None:
+        if weight > self._most:  # it alone is too much
+            if (gone := self._items.pop(key, None)) is not None:
+                self._weight -= gone[2]
+            return
         before = self._items.get(key)
         self._items[key] = [value, True, weight]
         self._weight += weight if before is None else weight - before[2]
@@ -44,6 +48,12 @@ class Bounded:
                 self._items[oldest] = item
             else:
                 self._weight -= item[2]
+
+    def grow(self, key: Any, weight: int) -> None:
+        """What is kept under the key weighs so much more by now."""
+        item = self._items.get(key)
+        if item is not None:
+            self.put(key, item[0], item[2] + weight)
 
     def clear(self) -> None:
         self._items.clear()

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-NODES: Final = 60_000
+NODES: Final = 15_000
 """Entries of the pods' lists (containers, variables, volumes, mounts, ports, ...) that are looked at."""
 MERGED: Final = 120_000
 """Entries that overrides are merged with: each override of a job goes through the pod as it is by then."""
@@ -25,17 +25,19 @@ PROGRAM_BYTES: Final = 384 * 1024
 TREE_NODES: Final = 120_000
 """Nodes of syntax trees that are visited, as a cheap scan foretells them: one parse cannot be stopped."""
 
+CUT: Final = "cut"
+"""Key of a review's memo under which the rules stand whose findings were not all collected."""
+
 _MARKS: Final = ".,([{=+-*/<>;|&$:\n"
 """What stands between the nodes of a program's tree, whatever its language."""
 
 
 class Cut(Struct, frozen=True):
-    """One limit that an object went beyond: what was counted, how much there is, and how much of it counted."""
+    """A part of an object that was not judged: of what, how many there are, and how many were looked at."""
 
     what: str
     found: int
-    most: int
-    plural: str = ""
+    kept: int
 
 
 class Reading:

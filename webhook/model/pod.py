@@ -9,6 +9,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec import field as struct_field
 
+from webhook.model.budget import Cut
 from webhook.model.cluster import Claim, Gap, PersistentVolume, StorageClass
 from webhook.model.finding import Origin, Severity
 from webhook.model.release import Release
@@ -272,6 +273,8 @@ class EffectiveSet(Struct, frozen=True):
     """No JobSet is made in this cluster: ``managedBy`` names another controller and this release heeds it."""
     stopped: Stopped | None = None
     """Why there are no ``jobs``, where nobody else says it."""
+    cut: tuple[Cut, ...] = ()
+    """What is more than one review looks at: ``jobs`` or their lists are not whole."""
     memo: Memo = struct_field(default_factory=Memo)
 
     def job(self, name: str) -> EffectiveJob | None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Final
+
+from webhook.model.caches import kept_texts
 
 BILLION: Final = 1_000_000_000
 _SUFFIXES: Final[dict[str, int]] = {
@@ -40,7 +41,7 @@ def parse_quantity(value: object) -> int | None:
     return _parse(text) if len(text) <= 64 else None
 
 
-@lru_cache(maxsize=1024)  # the same few amounts stand in every pod
+@kept_texts(512)  # the same few amounts stand in every pod
 def _parse(text: str) -> int | None:
     digits = text.rstrip("numkKMGTPEi")
     suffix = text[len(digits) :]

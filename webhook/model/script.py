@@ -130,10 +130,17 @@ class Remarks(dict[str, "tuple[Remark, ...]"]):
     False) have read it.
     """
 
-    __slots__ = ("spoke",)
+    __slots__ = ("grown", "spoke")
 
     def __init__(self) -> None:
         self.spoke: dict[bool, frozenset[str]] = {}
+        self.grown: Callable[[int], None] | None = None
+        """Told how many bytes more it holds, for the cache that it lies in."""
+
+    def __setitem__(self, rule: str, remarks: tuple[Remark, ...]) -> None:
+        super().__setitem__(rule, remarks)
+        if remarks and self.grown is not None:
+            self.grown(sum(512 + 2 * (len(one.problem) + len(one.fix) + len(one.subject)) for one in remarks))
 
 
 class Program(Struct):

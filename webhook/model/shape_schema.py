@@ -640,8 +640,8 @@ class Network(Shape):
 
 class Coordinator(Shape):
     replicated_job: str | None = None
-    job_index: Int32 | None = None
-    pod_index: Int32 | None = None
+    job_index: Int64 | None = None
+    pod_index: Int64 | None = None
 
 
 class JobSet(JobSetPart):
@@ -709,7 +709,7 @@ class Coscheduling(Shape):
 
 class NetworkTopology(Shape):
     mode: str | None = None
-    highest_tier_allowed: Int32 | None = None
+    highest_tier_allowed: Int64 | None = None
 
 
 class Volcano(Shape):

@@ -19,6 +19,7 @@ from webhook.rules.claims_on_worker_cluster import RULE as CLAIMS_ON_WORKER_CLUS
 from webhook.rules.each_node_writes import RULE as EACH_NODE_WRITES
 from webhook.rules.env_in_override import RULE as ENV_IN_OVERRIDE
 from webhook.rules.ephemeral_checkpoint import RULE as EPHEMERAL_CHECKPOINT
+from webhook.rules.judged_in_part import RULE as JUDGED_IN_PART
 from webhook.rules.lost_by_kueue import RULE as LOST_BY_KUEUE
 from webhook.rules.missing_claim import RULE as MISSING_CLAIM
 from webhook.rules.missing_trainer_label import RULE as MISSING_TRAINER_LABEL
@@ -122,4 +123,6 @@ RULES: Final[tuple[Rule, ...]] = (
     _about_programs("fixed-world-size", Severity.AUDIT),
     _about_programs("save-interval", Severity.AUDIT),
     _about_programs("program-not-read", Severity.AUDIT),
+    # The last: it tells what the others were not shown.
+    JUDGED_IN_PART,
 )

@@ -19,9 +19,11 @@ Silent when: the policy retains its claims, or the directory is on a claim of th
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 from webhook.model.finding import Finding, Origin, Severity
 from webhook.model.paste import to_yaml
+from webhook.model.pod import EffectiveSet, Raw
 from webhook.model.rule import Rule
 from webhook.model.sign import TEMPLATES
 from webhook.model.subject import Subject
@@ -31,19 +33,17 @@ def check(subject: Subject) -> Iterator[Finding]:
     effective = subject.effective
     if effective is None or not effective.jobset_spec.get("volumeClaimPolicies"):
         return
+    deleted = _deleted(effective)
     told: set[str] = set()
     for checkpoint in subject.checkpoints:
-        name = "" if checkpoint.mount is None else str(checkpoint.mount.get("name") or "")
-        for index, policy in enumerate(effective.jobset_spec["volumeClaimPolicies"]):
-            names = [(template.get("metadata") or {}).get("name") for template in policy.get("templates") or ()]
-            kept = (policy.get("retentionPolicy") or {}).get("whenDeleted") or "Delete"
-            if name not in names or kept != "Delete" or name in told:
-                continue
+        name = checkpoint.mount_name
+        if name in told:
+            continue
+        for index in deleted.get(name, ()):
             told.add(name)
             run = subject.request.name if subject.is_trainjob else "<TrainJob>"
             if run.endswith("-"):
                 run += "<generated>"
-            written = to_yaml({"volumeClaimPolicies": [{**policy, "retentionPolicy": {"whenDeleted": "Retain"}}]})
             yield Finding(
                 at=Origin(
                     effective.runtime_label,
@@ -51,14 +51,39 @@ def check(subject: Subject) -> Iterator[Finding]:
                     f"volumeClaimPolicies template {name}",
                 ),
                 problem=f'claim "{name}-{run}" under "{checkpoint.directory}" is deleted with the JobSet',
-                fix=(
-                    f"{written}\n# the claim then stays, and a TrainJob of another name resumes from it with\n"
-                    f"# persistentVolumeClaim: {{claimName: {name}-{run}}}"
-                ),
+                fix=partial(_fix, effective.jobset_spec["volumeClaimPolicies"][index], name, run),
                 job=checkpoint.job.name,
                 container=checkpoint.container_name,
                 subject=name,
             )
+            break
+
+
+def _deleted(effective: EffectiveSet) -> dict[str, list[int]]:
+    """The names of templates whose claims are deleted with the JobSet -> their policies."""
+    found: dict[str, list[int]] = {}
+    for index, policy in enumerate(effective.jobset_spec["volumeClaimPolicies"]):
+        if ((policy.get("retentionPolicy") or {}).get("whenDeleted") or "Delete") == "Delete":
+            for name in {(template.get("metadata") or {}).get("name") for template in policy.get("templates") or ()}:
+                found.setdefault(name or "", []).append(index)
+    return found
+
+
+_SHOWN = 4
+"""Templates of a policy that a text repeats."""
+
+
+def _fix(policy: Raw, name: str, run: str) -> str:
+    kept: Raw = {**policy, "retentionPolicy": {"whenDeleted": "Retain"}}
+    rest = ""
+    if len(policy.get("templates") or ()) > _SHOWN:
+        kept = {field: value for field, value in kept.items() if field != "templates"}
+        rest = "\n# and the templates as they are"
+    return (
+        f"{to_yaml({'volumeClaimPolicies': [kept]})}{rest}\n"
+        "# the claim then stays, and a TrainJob of another name resumes from it with\n"
+        f"# persistentVolumeClaim: {{claimName: {name}-{run}}}"
+    )
 
 
 RULE = Rule(

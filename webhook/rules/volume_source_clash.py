@@ -52,13 +52,7 @@ def check(subject: Subject) -> Iterator[Finding]:
 
 def _finding(subject: Subject, job: EffectiveJob, volume: Raw, sources: list[str]) -> Finding:
     name = str(volume.get("name") or "")
-    written = {
-        source: layer.object
-        for layer in reversed(job.layers)
-        for own in layer.pod.get("volumes") or ()
-        if own.get("name") == name
-        for source in sources_of(own)
-    }
+    written = {source: owner for owner, own, _ in job.written_volumes(name) for source in sources_of(own)}
     told = " and ".join(f"{source} ({_owner(written.get(source))})" for source in sources)
     last = next((source for source in reversed(sources) if written.get(source) == subject.label), sources[-1])
     keep = _CLAIM if _CLAIM in sources else last

@@ -43,8 +43,12 @@ def check(subject: Subject) -> Iterator[Finding]:
     uses = [use for use in uses if _zones(use) or _nodes(use)]
     if len(uses) < 2:
         return
+    by_job: dict[str, list[Use]] = {}
+    for use in uses:
+        for mounts in use.jobs:
+            by_job.setdefault(mounts.name, []).append(use)
     for job in subject.effective.jobs:
-        mine = [use for use in uses if any(other.name == job.name for other in use.jobs)]
+        mine = by_job.get(job.name, [])
         for places, where, word in ((_zones, "in", "zones"), (_nodes, "on", "nodes")):
             apart = _apart(mine, places)
             if apart is None:
@@ -76,14 +80,22 @@ def _fix(subject: Subject, use: Use) -> str:
     return f"{create}\n{_REMARK}\n---\n{named_claim(subject, use, name)}\n{empty}"
 
 
+_DIFFERENT = 64
+"""Sets of places of one pod that are compared with each other; beyond, only what all have in common."""
+
+
 def _apart(uses: list[Use], places: Callable[[Use], frozenset[str]]) -> tuple[Use, Use] | None:
     """Two volumes without a place in common; where only all together have none, the first and the last."""
     placed = [(use, found) for use in uses if (found := places(use))]
     common: frozenset[str] | None = None
-    for index, (use, found) in enumerate(placed):
-        for other, others in placed[:index]:
-            if not found & others:
-                return other, use
+    seen: dict[frozenset[str], Use] = {}
+    for use, found in placed:
+        if found not in seen:
+            for others, other in seen.items():
+                if not found & others:
+                    return other, use
+            if len(seen) < _DIFFERENT:
+                seen[found] = use
         common = found if common is None else common & found
     if common is not None and not common:
         return placed[0][0], placed[-1][0]

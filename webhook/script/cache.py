@@ -1,19 +1,20 @@
 """From the effective pods to programs, and from what rules say of them to findings; what was worked out is kept.
 
 A program is known by its texts (long ones by their SHA-256), the values of the variables that they mention, and its
-launch. What rules said of it is kept for ``KEPT`` programs; the parsed text itself for the few that were read last.
+launch. What rules said of it is kept longer than the parsed text itself (``webhook.model.caches``).
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
 
-from webhook.model.bounded import Bounded
 from webhook.model.budget import PROGRAM_BYTES, Reading
+from webhook.model.caches import cache, weight_of
 from webhook.model.finding import Finding, Origin
 from webhook.model.pod import EffectiveJob, EffectiveSet, Raw
 from webhook.model.script import Launch, Look, Place, Program, Remark, Remarks, Written
@@ -25,23 +26,27 @@ from webhook.script.words import INITS, LAUNCHERS, LONGEST, SHELLS, TOOLS, WRAPP
 if TYPE_CHECKING:
     from webhook.script.program import Script
 
-KEPT: Final = 2048
-_READ: Final = Bounded(4)
+_READ: Final = cache("programs")
 """(digest, values, launch) -> Script"""
-_REMARKS: Final = Bounded(KEPT)
+_REMARKS: Final = cache("remarks")
 """(digest, values, launch) -> {rule: remarks}"""
-_DIGESTS: Final = Bounded(2**20)
+_DIGESTS: Final = cache("digests")
 """long texts -> digest: those of a runtime are the same objects each time, so they are found without being read"""
 _SHORT: Final = 4096
 """Characters of all texts of a program that is its own key: hashlib is dear to import, and a string keeps its hash."""
-_DIRECTORIES: Final = Bounded(KEPT)
+_DIRECTORIES: Final = cache("directories")
 """(digest, values) -> (the directory that the program writes to,)"""
 RUN: Final = "\ua66e"
 """Stands for what the declared directory has below its mount: each run has its own, and the program reads the same."""
 _TELLING: Final = ("checkpoint", "ckpt", "step", "epoch", "iter", "tmp")
 """Words that mean something to the rules wherever they stand: a directory with one of them is read as it is."""
-_MENTIONED: Final = Bounded(KEPT)
+_MENTIONED: Final = cache("mentions")
 """digest -> the names that the texts mention as variables"""
+
+_LEAST: Final = 8192
+"""Bytes of an entry whose key is no longer than ``_SHORT``, but for what is kept under it."""
+_LETTER: Final = 128
+"""Bytes of what is read for each character of a program."""
 
 Environment = Callable[[EffectiveJob, Raw], Mapping[str, Any]]
 """A container's variables as ``webhook.effective.expansion`` evaluates them."""
@@ -114,11 +119,12 @@ def _cached(
     env: dict[str, Value],
     launch: Launch,
 ) -> Program:
-    key = (digest, tuple(env.items()), launch)
+    key = _known_by(digest, env, launch)
     remarks = _REMARKS.get(key)
     if remarks is None:
         remarks = Remarks()
-        _REMARKS.put(key, remarks)
+        _REMARKS.put(key, remarks, _LEAST)
+        remarks.grown = partial(_REMARKS.grow, key)
 
     def read() -> Script:
         script = held(key)
@@ -128,11 +134,26 @@ def _cached(
                 from webhook.script.program import read_script
 
                 script = read_script(command, args, env, launch)
-                _READ.put(key, script)
+                _READ.put(key, script, _LEAST + _LETTER * (sum(map(len, command)) + sum(map(len, args))))
             hold(key, script)
         return script  # type: ignore[no-any-return]
 
     return Program(job, container, remarks, read)
+
+
+def _known_by(digest: Any, env: Mapping[str, Value], launch: Launch | None) -> Any:
+    """The key of a program: what it is known by, or a digest of that where it is long."""
+    length = 0
+    for name, value in env.items():
+        length += len(name) + (len(value) if isinstance(value, str) else 256)
+    if launch is not None:
+        length += sum(map(len, launch.mounts)) + sum(map(len, launch.directories)) + sum(map(len, launch.fast))
+    key = digest, tuple(env.items()), launch
+    if length <= _SHORT:
+        return key
+    from hashlib import blake2b
+
+    return blake2b(repr(key).encode("utf-8", "surrogatepass")).digest()
 
 
 def _without_run(
@@ -226,13 +247,13 @@ def find_directory(
     if not room.takes((*command, *args), LONGEST):
         return None
     digest, env = _known(job, container, command, args, environment)
-    key = (digest, tuple(env.items()))
+    key = _known_by(digest, env, None)
     found = _DIRECTORIES.get(key)
     if found is None:
         from webhook.script.program import read_script
 
         found = (directory_of(read_script(command, args, env, Launch())),)
-        _DIRECTORIES.put(key, found)
+        _DIRECTORIES.put(key, found, _LEAST)
     written = found[0]
     return None if written is None else (written, origin_of(job, container, written.place))
 
@@ -245,7 +266,7 @@ def _known(
     mentioned = _MENTIONED.get(digest)
     if mentioned is None:
         mentioned = _mentions((*command, *args))
-        _MENTIONED.put(digest, mentioned)
+        _MENTIONED.put(digest, mentioned, _LEAST + weight_of(mentioned))
     env: dict[str, Value] = {}
     if mentioned:
         whole: Mapping[str, Any] | None = None
@@ -271,7 +292,7 @@ def _key(command: Sequence[Any], args: Sequence[Any]) -> Any:
     digest = _DIGESTS.get(texts)
     if digest is None:
         digest = _digest(command, args)
-        _DIGESTS.put(texts, digest, length)
+        _DIGESTS.put(texts, digest, weight_of(texts))
     return digest
 
 

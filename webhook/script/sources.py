@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import Final
 
-from webhook.model.bounded import Bounded
+from webhook.model.caches import cache
 from webhook.script.held import held, hold
 from webhook.script.python import LONGEST, Source
 from webhook.script.shell import NotRead
 
-WEIGHT: Final = 262144
-"""Characters of all texts that are kept parsed; a tree takes some 60 bytes for each."""
+_LETTER: Final = 96
+"""Bytes that a tree takes for each character of its text."""
 
 
-_SOURCES: Final = Bounded(WEIGHT)
+_SOURCES: Final = cache("syntax trees")
 
 
 def python_source(text: str) -> Source:
@@ -26,7 +26,7 @@ def python_source(text: str) -> Source:
             found = Source(text)
         except NotRead as reason:
             found = str(reason)
-        _SOURCES.put(text, found, len(text) + 64)
+        _SOURCES.put(text, found, 512 + _LETTER * len(text))
     hold(("python", text), found)
     if isinstance(found, str):
         raise NotRead(found)

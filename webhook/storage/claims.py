@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from webhook.model.bounded import Bounded
+from webhook.model.caches import cache
 from webhook.model.cluster import Claim, ClusterView, Gap, PersistentVolume, StorageClass
 from webhook.model.pod import Raw, Storage, StorageKind
 from webhook.model.policy import Policy
@@ -30,7 +30,8 @@ _NODE_KEYS = frozenset(
 )
 
 
-_JUDGED: Final = Bounded(2048)
+_WEIGHT: Final = 4096
+_JUDGED: Final = cache("claims")
 """A claim, its volume and the policy, by identity -> their storage: the caches hand out the same objects each time."""
 
 
@@ -83,7 +84,7 @@ def _by_volume(claim: Claim, cluster: ClusterView, policy: Policy) -> Storage:
         if known is None:
             # With the objects themselves, so that no identity is given to another while it is a key.
             known = (_by_bound_volume(claim, volume, policy), claim, volume, policy)
-            _JUDGED.put(key, known)
+            _JUDGED.put(key, known, _WEIGHT)
         return known[0]  # type: ignore[no-any-return]
     why = cluster.why_unknown("PersistentVolume") if volume is Gap.UNKNOWN else "its volume does not exist"
     private = f"volume {claim.volume_name}"

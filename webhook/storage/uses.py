@@ -91,7 +91,8 @@ class Use(Struct, frozen=True):
 
 
 def volume_uses(subject: Subject) -> Sequence[Use]:
-    """Every claim and every one-node inline volume of the pods that train, each once, in the pods' own order.
+    """Every claim and every one-node inline volume of the pods that train, each once: those under a directory, then
+    the others, in the pods' own order.
 
     Empty where claims are elsewhere or where there is no namespace to look them up in; inline volumes stay.
     """
@@ -179,7 +180,12 @@ def _collect(subject: Subject) -> Sequence[Use]:
     groups: Sequence[_Group] | None = subject.kept.get("volumes")
     if groups is None:
         groups = subject.kept["volumes"] = _group(effective)
-    return [_use(subject, *group) for group in groups]
+    # The checkpoint's own first: of a great many only the first are looked up, and told.
+    return sorted((_use(subject, *group) for group in groups), key=_is_beside)
+
+
+def _is_beside(use: Use) -> bool:
+    return use.checkpoint is None
 
 
 _Group = tuple[bool, Sequence[tuple[EffectiveJob, Raw]]]

@@ -20,7 +20,7 @@ from webhook.effective.buildable.syntax import (
 )
 from webhook.effective.buildable.volumes import sources_of
 from webhook.effective.trainer import RANK
-from webhook.model.bounded import Bounded
+from webhook.model.caches import cache, weight_of
 from webhook.model.nearest import Names
 from webhook.model.paste import below, shown_value, to_yaml
 from webhook.model.pod import EMPTY, EffectiveJob, Raw
@@ -43,7 +43,7 @@ _RARE: Final = frozenset(
         "resizePolicy",
     ]
 )
-_RIGHT: Final = Bounded(512)
+_RIGHT: Final = cache("resources")
 """repr of a container's resources without claims -> whether they are right."""
 _LONGEST: Final = 512
 _PULL: Final = frozenset(("Always", "IfNotPresent", "Never"))
@@ -234,7 +234,7 @@ def _are_right(job: EffectiveJob, resources: Raw) -> bool:
     right: bool | None = _RIGHT.get(text)
     if right is None:
         right = next(_refused_resources(job, "", resources), None) is None
-        _RIGHT.put(text, right)
+        _RIGHT.put(text, right, weight_of(text))
     return right
 
 
@@ -242,7 +242,7 @@ def _refused_resources(job: EffectiveJob, owner: str, resources: Raw) -> Iterato
     limits: Raw = resources.get("limits") or EMPTY
     requests: Raw = resources.get("requests") or EMPTY
     if claims := resources.get("claims"):
-        there = [claim.get("name") for claim in job.pod.get("resourceClaims") or ()]
+        there = {claim.get("name") for claim in job.pod.get("resourceClaims") or ()}
         for claim in claims:
             if claim.get("name") not in there:
                 fault = f'uses resource claim "{claim.get("name")}", which the pod does not have'
@@ -381,14 +381,12 @@ def _refused_rest(
         grace = job.pod.get("terminationGracePeriodSeconds")
         for field, fault, fix in faults_of_handlers(container, 30 if grace is None else grace):
             yield refusal(field, fault, fix)
+    mounted = {mount.get("mountPath") for mount in container.get("volumeMounts") or ()}
+    as_files = {mount.get("name") for mount in container.get("volumeMounts") or ()}
     for device in container.get("volumeDevices") or ():
         volume = job.volume(device.get("name") or "")
         path = device.get("devicePath") or ""
-        if (
-            not path
-            or steps_back(path)
-            or any(mount.get("mountPath") == path for mount in container.get("volumeMounts") or ())
-        ):
+        if not path or steps_back(path) or path in mounted:
             yield refusal("volumeDevices", f'has a device at "{path}"', "devicePath: <a path of its own without ..>")
         if device.get("name") not in volumes:
             yield refusal(
@@ -398,7 +396,7 @@ def _refused_rest(
             yield refusal(
                 "volumeDevices", f'uses volume "{device.get("name")}" as a device, and it is no claim', "name: <volume>"
             )
-        elif any(mount.get("name") == device.get("name") for mount in container.get("volumeMounts") or ()):
+        elif device.get("name") in as_files:
             yield refusal(
                 "volumeDevices", f'uses volume "{device.get("name")}" as a device and mounts it', "name: <volume>"
             )

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import lru_cache
 from typing import Any, Final
+
+from webhook.model.caches import kept_texts
 
 _QUALIFIED: Final = str.maketrans("", "", "-_.")
 
 
-@lru_cache(maxsize=2048)  # the same few names stand in every TrainJob
+@kept_texts(1024)  # the same few names stand in every TrainJob
 def is_dns_label(text: str) -> bool:
     """RFC 1123 label: at most 63 of a-z, 0-9 and ``-``, neither first nor last ``-``."""
     return (
@@ -38,7 +39,7 @@ def is_env_name(text: str) -> bool:
     )
 
 
-@lru_cache(maxsize=1024)
+@kept_texts(512)
 def is_qualified_name(text: str) -> bool:
     """``[prefix/]name`` as for label keys: name of at most 63, alphanumeric at both ends."""
     prefix, mark, name = text.rpartition("/")
