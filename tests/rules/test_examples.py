@@ -161,6 +161,8 @@ PROGRAMS: dict[str, Callable[[str], str]] = {
     "single-checkpoint-kept": ARGUMENTS.format,
     "unlimited-checkpoints": ARGUMENTS.format,
     "directory-not-used": lambda text: f"{ALONE}Trainer(model=model, args={text}).train()\n",
+    "bucket-mount": saving,
+    "each-node-writes": ARGUMENTS.format,
     "unguarded-rank-write": saving,
     "ranks-resume-apart": lambda text: (
         PROGRAM + text.replace("found =", "newest = found =") + "\n" + READ + loop(SAVED)
@@ -178,6 +180,13 @@ SHELLS = {
     "sigterm-not-forwarded": "{}",
     "resume-not-asked-for": "{}",
 }
+ON_TWO_NODES = (
+    "claim-not-shared",
+    "each-node-writes",
+    "pods-retry-alone",
+    "ranks-resume-apart",
+    "unguarded-rank-write",
+)
 NOT_SEEN = ("claims-on-worker-cluster",)
 """What makes Good good is on another cluster."""
 
@@ -203,8 +212,16 @@ def whole(rule: str, text: str) -> list[dict[str, Any]]:
     (node,) = pod["containers"]
     trainer = job["spec"]["trainer"]
     example = fast_yaml.safe_load(text.partition("# TrainJob, merged")[0])
-    if rule in ("claim-not-shared", "pods-retry-alone", "ranks-resume-apart", "unguarded-rank-write"):
+    if rule in ON_TWO_NODES:
         trainer["numNodes"] = 2
+    if rule == "bucket-mount":
+        source = {"csi": {"driver": "s3.csi.aws.com", "volumeHandle": "runs"}, "accessModes": ["ReadWriteMany"]}
+        rest.append({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "bucket"}, "spec": source})
+        claim["spec"] |= {"volumeName": "bucket", "storageClassName": ""}
+        claim["status"] = {"phase": "Bound"}
+    if rule == "bucket-annotation-missing":
+        driver = {"driver": "gcsfuse.csi.storage.gke.io", "volumeAttributes": {"bucketName": "runs"}}
+        pod["volumes"] = [{"name": "ckpt", "csi": driver}]
     if rule == "shared-directory":
         rest.append({**job, "metadata": {"name": "other", "namespace": "team"}})
     if rule == "unwritable-claim":
@@ -249,6 +266,9 @@ def whole(rule: str, text: str) -> list[dict[str, Any]]:
             node[key] = value
         elif key == "runtimeRef":
             job["spec"][key] = value
+        elif key == "kind" and value == "StorageClass":
+            rest[0].update(example)
+            break
         elif key == "kind":
             claim["spec"] = pasted(claim["spec"], example["spec"])
             break
@@ -264,6 +284,8 @@ def whole(rule: str, text: str) -> list[dict[str, Any]]:
             jobset[key] = pasted(jobset[key], value)
         elif key == "template" and rule == "pods-retry-alone":
             template.update(value["spec"])
+        elif key == "template" and rule == "bucket-annotation-missing":
+            template["template"].update(value)
         elif key == "template":
             jobset.update({field: part for field, part in value["spec"].items() if part})
         elif key == "metadata":
@@ -274,6 +296,8 @@ def whole(rule: str, text: str) -> list[dict[str, Any]]:
             job[key] = pasted(job[key], value)
         else:
             job["spec"] = pasted(job["spec"], {key: value})
+    if "# and 20,000 more" in text:
+        pod["volumes"] = [*example["volumes"], *({"name": f"v{index}", "emptyDir": {}} for index in range(20_000))]
     if "# TrainJob, merged" in text:
         (volume,) = fast_yaml.safe_load(text.partition("# TrainJob, merged")[2].partition("\n")[2])["volumes"]
         pod["volumes"] = example["volumes"]
