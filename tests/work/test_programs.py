@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tests.work.shapes import CLAIM, Object, ask, container, job, runtime, trainjob
@@ -114,3 +116,31 @@ def test_shell_that_sends_the_scanner_through_the_text_is_given_up(monkeypatch: 
 
 def test_ordinary_shell_stays_far_below_that_bound() -> None:
     assert read_shell(bash_text(1, 32_000), Place("args", 0, 1), {}, "bash").commands
+
+
+@pytest.mark.parametrize(
+    "line", ["a = a + a\n", "self.a = self.a + b\n", "x = sorted(glob.glob(x))[-1]\n", "a = torch.load(a)\n"]
+)
+def test_a_name_with_many_values_is_not_followed_for_each_use(monkeypatch: pytest.MonkeyPatch, line: str) -> None:
+    from webhook.script.python import Python
+
+    steps = 0
+    value = Python._value
+
+    def counted(self: Python, *arguments: Any) -> Any:
+        nonlocal steps
+        steps += 1
+        return value(self, *arguments)
+
+    monkeypatch.setattr(Python, "_value", counted)
+
+    def steps_of(lines: int) -> int:
+        nonlocal steps
+        cache.clear()
+        steps = 0
+        text = "import glob, torch\n" + line * lines + "torch.save(a, '/state/run/' + a)\ntorch.save(b, self.a + x)\n"
+        ask(programs([["python", "-c", text]]))
+        return steps
+
+    few, many = steps_of(150), steps_of(600)
+    assert many < 6 * few + 100

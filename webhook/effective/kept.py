@@ -16,7 +16,8 @@ from msgspec.json import encode
 from webhook.effective.build import build_trainer_pods
 from webhook.effective.checkpoint import WrittenBy, locate_checkpoints
 from webhook.effective.launch import EnvironmentOf, environment_of
-from webhook.effective.limits import is_within_limits, within_limits
+from webhook.effective.limits import entries_of_jobs, is_within_limits, within_limits
+from webhook.model.budget import NODES
 from webhook.model.caches import cache
 from webhook.model.cluster import Runtime
 from webhook.model.pod import EMPTY, Checkpoint, EffectiveSet, Raw
@@ -73,10 +74,24 @@ def build(trainjob: Raw | None, runtime: Runtime, release: Release) -> Built:
     if found is None:
         effective = build_trainer_pods(trainjob, runtime, release)
         found = Built(effective, environment_of(effective), {})
+        if key is not None and _is_surely_within(runtime, release, len(key[2])):
+            found.known["whole"] = True
         if key is not None and len(effective.jobs) <= _JOBS:
             # The pods hold the spec's text as objects, and so do what locates and reads its programs.
             _KEPT.put(key, found, _LEAST + 8 * len(key[2]) + _JOB * len(effective.jobs))
     return found
+
+
+def _is_surely_within(runtime: Runtime, release: Release, length: int) -> bool:
+    """Whether a spec of that length can make no more of the runtime's pods than a review looks at.
+
+    An entry has two letters at least, and an override may bring it to every job.
+    """
+    alone = runtime.prepared[release].alone
+    entries: int | None = alone.memo.get("entries")
+    if entries is None:
+        entries = alone.memo["entries"] = entries_of_jobs(alone)
+    return entries + length * len(alone.jobs) // 2 <= NODES
 
 
 def _key(trainjob: Raw, runtime: Runtime, release: Release) -> tuple[object, Release, bytes] | None:

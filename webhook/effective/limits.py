@@ -61,12 +61,17 @@ def jobs_too_many_to_merge(
     return frozenset(left), total
 
 
+def entries_of_jobs(effective: EffectiveSet) -> int:
+    """The jobs, and the entries of their pods' lists."""
+    total = len(effective.jobs)
+    for job in effective.jobs:
+        total += entries_of(job.pod)
+    return total
+
+
 def is_within_limits(effective: EffectiveSet) -> bool:
     """Whether a review looks at all of the pods."""
-    total = 0
-    for job in effective.jobs:
-        total += 1 + entries_of(job.pod)
-    return total <= NODES
+    return entries_of_jobs(effective) <= NODES
 
 
 def within_limits(effective: EffectiveSet, checkpoints: Sequence[Checkpoint]) -> EffectiveSet:
@@ -116,4 +121,4 @@ def _within(job: EffectiveJob, own: set[int], mounts: list[int], volumes: list[i
     return replace(job, pod=pod, memo=Memo())
 
 
-__all__ = ["entries_of", "is_within_limits", "jobs_too_many_to_merge", "within_limits"]
+__all__ = ["entries_of", "entries_of_jobs", "is_within_limits", "jobs_too_many_to_merge", "within_limits"]

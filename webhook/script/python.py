@@ -21,6 +21,8 @@ LONGEST: Final = 32768
 DEEPEST: Final = 200
 _MOST: Final = 1000
 """Semicolons of one text: Python has next to none."""
+_BINDINGS: Final = 64
+"""Assignments to one name that are followed; no program gives its directory a value more often."""
 _FOLLOWED: Final = 16
 """Steps from a name to what it stands for."""
 
@@ -740,7 +742,7 @@ class Python:
         """What gives a name (or ``self.x``) its value: the bindings of the innermost scope that has any."""
         if isinstance(node, ast.Attribute):
             name, imported = self.source.dotted(node)
-            return [] if imported else self.source.bindings.get((0, name), [])
+            return [] if imported else self._few((0, name))
         if not isinstance(node, ast.Name):
             return []
         here = around
@@ -749,9 +751,14 @@ class Python:
                 break
             found = self.source.bindings.get((id(here.scope.node), node.id))
             if found:
-                return found
+                return found if len(found) <= _BINDINGS else []
             here = here.scope.outer
-        return self.source.bindings.get((0, node.id), [])
+        return self._few((0, node.id))
+
+    def _few(self, key: tuple[int, str]) -> list[Binding]:
+        """The bindings of a name; none where there are more than are followed: each use would go through all."""
+        found = self.source.bindings.get(key, [])
+        return found if len(found) <= _BINDINGS else []
 
     def given(self, binding: Binding, name: str) -> list[tuple[ast.expr, Around | None]]:
         """What the calls of a function give for its parameter, its default among them; empty where that is not told.
@@ -894,7 +901,7 @@ class Python:
                     return base.rstrip("/").rpartition("/")[0] or "/"
                 return base.rstrip("/").rpartition("/")[2] if node.attr == "name" else UNKNOWN
         # ``args.out = join(args.out, stamp)``: what stands on the right is what it was before.
-        found = [one for one in self.source.bindings.get((0, name), ()) if not _holds(one.value, node)]
+        found = [one for one in self._few((0, name)) if not _holds(one.value, node)]
         if found:
             value = self._bound(found, node, depth)
             if not isinstance(value, Unknown) or value.kind:
