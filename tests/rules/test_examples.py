@@ -249,6 +249,8 @@ def whole(rule: str, text: str) -> list[dict[str, Any]]:
         pod["volumes"].append({"name": "fast", "emptyDir": {}})
     if rule == "no-flush-on-sigterm":
         job["metadata"]["annotations"] = {"checkpoint-guard.io/seconds-per-step": "2"}
+    if rule == "judged-in-part" and "20,000 more" in text:
+        example["volumes"] += [{"name": f"v{at}", "emptyDir": {}} for at in range(20_000)]
     if rule == "program-not-read" and "args" in example:
         example["args"][1] = "pass\n" * 8192
         trainer["command"] = ["python"]
