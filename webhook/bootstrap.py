@@ -82,6 +82,12 @@ class NothingKnown:
     def default_storage_class(self) -> StorageClass | Gap:
         return Gap.UNKNOWN
 
+    def usual_class(self) -> StorageClass | Gap:
+        return Gap.UNKNOWN
+
+    def some_claims(self, namespace: str) -> Sequence[Claim] | Gap:
+        return Gap.UNKNOWN
+
     def csi_driver(self, name: str) -> CsiDriver | Gap:
         return Gap.UNKNOWN
 

@@ -62,6 +62,15 @@ class View:
                 return item
         return self._miss("StorageClass")
 
+    def usual_class(self) -> StorageClass | Gap:
+        classes = [item for item in self.objects if isinstance(item, StorageClass)]
+        return classes[0] if len(classes) == 1 else self.default_storage_class()
+
+    def some_claims(self, namespace: str) -> Sequence[Claim] | Gap:
+        if "PersistentVolumeClaim" in self.unknown:
+            return Gap.UNKNOWN
+        return [item for item in self.objects if isinstance(item, Claim) and item.namespace == namespace]
+
     def csi_driver(self, name: str) -> CsiDriver | Gap:
         for item in self.objects:
             if isinstance(item, CsiDriver) and item.name == name:

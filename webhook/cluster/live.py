@@ -337,6 +337,15 @@ class LiveView:
         found: StorageClass | Gap = self._look((DEFAULT_CLASS, "", ""), stored)
         return found
 
+    def usual_class(self) -> StorageClass | Gap:
+        # Nothing hangs on it but words, so it is neither read nor confirmed.
+        if self._tables is None or not self._synced(CLASS):
+            return Gap.UNKNOWN
+        return self._tables.classes.usual()
+
+    def some_claims(self, namespace: str) -> Sequence[Claim] | Gap:
+        return Gap.UNKNOWN
+
     def csi_driver(self, name: str) -> CsiDriver | Gap:
         stored = None if self._tables is None else self._tables.drivers.get(name)
         found: CsiDriver | Gap = self._look((CSI_DRIVER, "", name), stored)

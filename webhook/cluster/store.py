@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 from webhook.cluster.objects import (
@@ -17,6 +18,7 @@ from webhook.cluster.objects import (
     snapshot_text,
 )
 from webhook.model.cluster import (
+    SOME_CLAIMS,
     Claim,
     CsiDriver,
     Gap,
@@ -41,6 +43,7 @@ class Store:
     def __init__(self, unknown: Mapping[str, str] | None = None) -> None:
         self.unknown: dict[str, str] = dict(unknown or {})
         self._claims: dict[tuple[str, str], Claim] = {}
+        self._claims_of: dict[str, dict[str, Claim]] = {}
         self._volumes: dict[str, PersistentVolume] = {}
         self._by_class: dict[str, list[PersistentVolume]] | None = None
         self._classes: dict[str, StorageClass] = {}
@@ -56,6 +59,7 @@ class Store:
         if kind == "PersistentVolumeClaim":
             claim = parse_claim(raw)
             self._claims[claim.namespace, claim.name] = claim
+            self._claims_of.setdefault(claim.namespace, {})[claim.name] = claim
         elif kind == "PersistentVolume":
             volume = parse_volume(raw)
             self._volumes[volume.name] = volume
@@ -131,6 +135,16 @@ class Store:
     def _before(self, one: StorageClass, other: StorageClass) -> bool:
         age, other_age = self._class_age[one.name], self._class_age[other.name]
         return age > other_age if age != other_age else one.name < other.name
+
+    def usual_class(self) -> StorageClass | Gap:
+        """The only class, else the default one; where some may be missing, unknown."""
+        if "StorageClass" in self.unknown:
+            return Gap.UNKNOWN
+        return next(iter(self._classes.values())) if len(self._classes) == 1 else self.default_storage_class()
+
+    def some_claims(self, namespace: str) -> Sequence[Claim]:
+        """Those of a namespace, in the order that they came in, cut off at ``SOME_CLAIMS``."""
+        return tuple(islice(self._claims_of.get(namespace, {}).values(), SOME_CLAIMS))
 
     def csi_driver(self, name: str) -> CsiDriver | Gap:
         return self._drivers.get(name) or self.miss("CSIDriver")

@@ -331,6 +331,10 @@ class ClassTable:
             self._default = Gap.ABSENT if best is None else best
         return self._default
 
+    def usual(self) -> StorageClass | Gap:
+        """The only one, else the default."""
+        return next(iter(self._rows.values()))[0] if len(self._rows) == 1 else self.default()
+
     def all_keys(self) -> Iterator[Key]:
         for name in self._rows:
             yield "", name

@@ -63,6 +63,12 @@ class Counted:
     def default_storage_class(self) -> StorageClass | Gap:
         return self._view.default_storage_class()
 
+    def usual_class(self) -> StorageClass | Gap:
+        return self._view.usual_class()
+
+    def some_claims(self, namespace: str) -> Sequence[Claim] | Gap:
+        return self._view.some_claims(namespace)
+
     def csi_driver(self, name: str) -> CsiDriver | Gap:
         return self._view.csi_driver(name)
 

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from enum import Enum
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from msgspec import Struct
 
 from webhook.model.release import Release
+
+SOME_CLAIMS: Final = 256
+"""Claims of a namespace that are looked through for one to name in a fix."""
 
 
 class Gap(Enum):
@@ -166,6 +169,17 @@ class ClusterView(Protocol):
     def storage_class(self, name: str) -> StorageClass | Gap: ...
 
     def default_storage_class(self) -> StorageClass | Gap: ...
+
+    def usual_class(self) -> StorageClass | Gap:
+        """The only StorageClass there is, else the default one; for the text of a fix, never for a verdict."""
+        ...
+
+    def some_claims(self, namespace: str) -> Sequence[Claim] | Gap:
+        """At most ``SOME_CLAIMS`` claims of a namespace; for the text of a fix, never for a verdict.
+
+        Unknown to a server: a denial is read by whoever may create a TrainJob, and who may not list claims.
+        """
+        ...
 
     def csi_driver(self, name: str) -> CsiDriver | Gap: ...
 

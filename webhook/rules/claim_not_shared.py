@@ -31,16 +31,19 @@ from webhook.model.rule import Rule
 from webhook.model.sign import ODD_CLAIMS
 from webhook.model.subject import Subject
 from webhook.storage import (
+    NewClaim,
     Use,
     claim_instead,
     is_attached,
     named_claim,
     new_claim,
     on_one_node,
+    plan_claim,
     size_of,
     volume_uses,
 )
 
+_MANY: Final = "ReadWriteMany"
 _ONE_NODE: Final = "all of them run on one node: when it is lost or full, the run waits for it for ever"
 _NOT_ENFORCED: Final = (
     "no node attaches it, so several can mount it; another class of the same claim would hold all but one pod up"
@@ -68,7 +71,7 @@ def check(subject: Subject) -> Iterator[Finding]:
         yield Finding(
             at=use.origin(),
             problem=f"{use.pods} training pods mount {what}",
-            fix=partial(_fix, subject, use) if isinstance(claim, Claim) else _instead(subject, use),
+            fix=_instead(subject, use, claim),
             at_most=use.at_most if works is None else Severity.WARN,
             job=use.job,
             container=use.container,
@@ -91,33 +94,36 @@ def _may_work(subject: Subject, use: Use) -> str | None:
     return _ONE_NODE if on_one_node(use.jobs, subject.effective) else None
 
 
-def _instead(subject: Subject, use: Use) -> Fix:
+def _instead(subject: Subject, use: Use, claim: object) -> Fix:
+    plan = plan_claim(subject, _MANY)
+    if isinstance(claim, Claim):
+        return partial(_fix, subject, use, plan)
     own = use.origin().object == subject.label
     if use.checkpoint is not None and (own or not subject.is_trainjob):
         return claim_instead(subject, use.checkpoint)
-    return partial(_shared, subject, use, use.name, "<size>")
+    return partial(_shared, subject, use, use.name, plan, "")
 
 
-def _fix(subject: Subject, use: Use) -> str:
+def _fix(subject: Subject, use: Use, plan: NewClaim) -> str:
     claim = use.claim
     if not isinstance(claim, Claim):
-        return _shared(subject, use, use.name, "<size>")
-    size = size_of(claim)
+        return _shared(subject, use, use.name, plan, "")
+    size = size_of(claim) if claim.request else ""
     if use.template:
         return f'accessModes: ["ReadWriteMany"]\n# in the volumeClaimPolicies template "{use.name}"'
-    text = _shared(subject, use, claim.name, size)
+    text = _shared(subject, use, claim.name, plan, size)
     one = len(use.jobs) == 1 and use.jobs[0].receives_trainer
     return f"{text}\n# accessModes of a claim are immutable" + (
         "; or train with one pod: spec.trainer.numNodes: 1" if one else ""
     )
 
 
-def _shared(subject: Subject, use: Use, name: str, size: str) -> str:
+def _shared(subject: Subject, use: Use, name: str, plan: NewClaim, size: str) -> str:
     """A claim to create and to mount: neither the class of the old one nor the default is known to serve many nodes."""
     new = f"{name}-shared"
-    text = new_claim(subject.namespace, new, ["ReadWriteMany"], size, {"storageClassName": "<class>"})
-    remark = "# <class>: one that serves ReadWriteMany, see kubectl get storageclass"
-    return f"{text}\n{remark}\n---\n{named_claim(subject, use, new)}"
+    text = new_claim(subject.namespace, new, [_MANY], size or plan.size, plan.more)
+    remarks = plan.remarks if not size else f"\n{plan.class_remark}" if plan.class_remark else ""
+    return f"{text}{remarks}\n---\n{named_claim(subject, use, new)}"
 
 
 RULE = Rule(

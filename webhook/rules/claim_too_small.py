@@ -15,21 +15,20 @@ Silent when: no annotation says a size, or the claim is absent, unknown, or larg
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from webhook.model.cluster import Claim, PersistentVolume, Runtime
+from webhook.model.cluster import Claim, PersistentVolume
 from webhook.model.finding import Finding, Origin, Severity
 from webhook.model.names import CHECKPOINT_SIZE, MODEL_PARAMS
-from webhook.model.policy import CheckpointSize
 from webhook.model.rule import Rule
 from webhook.model.script import Remark
 from webhook.model.sign import SIZED
-from webhook.model.size import format_at_least, format_bytes, parse_bytes, parse_count
+from webhook.model.size import format_at_least, format_bytes
 from webhook.model.subject import Subject
 from webhook.script.values import as_number
-from webhook.storage import Use, claim_uses, new_claim
+from webhook.storage import Use, claim_uses, needed_size, new_claim, size_annotation
 
 if TYPE_CHECKING:
     from webhook.script import Script
@@ -40,14 +39,14 @@ _COPIES = "kept-copies"
 
 
 def check(subject: Subject) -> Iterator[Finding]:
-    written = _annotated(subject)
+    written = size_annotation(subject)
     if written is None:
         return
     owner, key, text = written
     if key == MODEL_PARAMS and not subject.policy.checkpoint_sizes:
         return
-    size = parse_bytes(text) if key == CHECKPOINT_SIZE else _size_of(parse_count(text), subject.policy.checkpoint_sizes)
-    if size is None or size <= 0:
+    size = needed_size(subject)
+    if size is None:
         example = "80Gi" if key == CHECKPOINT_SIZE else "7B"
         yield Finding(
             at=Origin(owner, f'metadata.annotations["{key}"]', f"annotation {key}"),
@@ -102,38 +101,6 @@ def _copies(script: Script) -> Iterator[Remark]:
         number = as_number(use.keep.value) if use.keep is not None else None
         if use.keep is not None and number is not None and 0 < number < 1000:
             yield Remark(use.keep.place, "", "", subject=str(int(number)))
-
-
-def _annotated(subject: Subject) -> tuple[str, str, str] | None:
-    """The owner, key and text of the annotation that counts: the object's own before its runtime's."""
-    if (found := _annotation(subject.request.object)) is not None:
-        return subject.label, *found
-    runtime = subject.runtime
-    if isinstance(runtime, Runtime) and subject.is_trainjob and (found := _annotation(runtime.raw)) is not None:
-        return runtime.label, *found
-    return None
-
-
-def _annotation(raw: Mapping[str, Any]) -> tuple[str, str] | None:
-    annotations = (raw.get("metadata") or {}).get("annotations") or {}
-    for key in (CHECKPOINT_SIZE, MODEL_PARAMS):
-        if annotations.get(key):
-            return key, str(annotations[key])
-    return None
-
-
-def _size_of(params: int | None, table: tuple[CheckpointSize, ...]) -> int | None:
-    """The first row that is large enough; beyond the table in proportion, since optimizer state grows so."""
-    rows = sorted(
-        (up_to, size) for row in table if (up_to := parse_count(row.up_to_params)) and (size := parse_bytes(row.size))
-    )
-    if params is None or params <= 0 or not rows:
-        return None
-    for up_to, size in rows:
-        if params <= up_to:
-            return size
-    up_to, size = rows[-1]
-    return size * params // up_to
 
 
 def _capacity(use: Use, claim: Claim) -> int | None:

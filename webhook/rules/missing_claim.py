@@ -28,7 +28,17 @@ from webhook.model.finding import Finding, Severity
 from webhook.model.rule import Rule
 from webhook.model.sign import ODD_CLAIMS
 from webhook.model.subject import Subject
-from webhook.storage import claim_uses, modes_needed, new_claim
+from webhook.storage import (
+    NewClaim,
+    Use,
+    claim_offered,
+    claim_uses,
+    modes_needed,
+    named_claim,
+    new_claim,
+    offered_claims,
+    plan_claim,
+)
 
 
 def check(subject: Subject) -> Iterator[Finding]:
@@ -38,10 +48,13 @@ def check(subject: Subject) -> Iterator[Finding]:
             continue
         if use.claim is Gap.ABSENT:
             dry = subject.request.dry_run
+            mode = modes_needed(subject)
+            offered_claims(subject, mode)  # the fix only asks what is known by now
+            plan = plan_claim(subject, mode)
             yield Finding(
                 at=use.origin(),
                 problem=f'claim "{name}" does not exist in namespace "{subject.namespace}"',
-                fix=partial(_fix, subject, name),
+                fix=partial(_fix, subject, use, mode, plan),
                 at_most=Severity.WARN if dry else use.at_most,
                 job=use.job,
                 container=use.container,
@@ -62,9 +75,13 @@ def check(subject: Subject) -> Iterator[Finding]:
             )
 
 
-def _fix(subject: Subject, name: str) -> str:
-    create = new_claim(subject.namespace, name, [modes_needed(subject)], "<size>")
-    return f"{create}\n# or name an existing one: kubectl get pvc -n {subject.namespace}"
+def _fix(subject: Subject, use: Use, mode: str, plan: NewClaim) -> str:
+    name = use.storage.claim_name or ""
+    there = claim_offered(subject, mode, name)
+    if there is not None:
+        return f'{named_claim(subject, use, there)}\n# or create "{name}": accessModes [{mode}]'
+    create = new_claim(subject.namespace, name, [mode], plan.size, plan.more)
+    return f"{create}{plan.remarks}\n# or name an existing one: kubectl get pvc -n {subject.namespace}"
 
 
 RULE = Rule(

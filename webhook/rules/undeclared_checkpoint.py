@@ -35,7 +35,7 @@ from webhook.model.policy import NO_VARIABLE
 from webhook.model.rule import Rule
 from webhook.model.sign import NOT_PLAIN
 from webhook.model.subject import Subject
-from webhook.storage import modes_needed, new_claim
+from webhook.storage import modes_needed, new_claim, plan_claim
 
 
 def check(subject: Subject) -> Iterator[Finding]:
@@ -84,8 +84,9 @@ def _tiered(subject: Subject, job: EffectiveJob, container: str) -> Finding | No
     why_not = ""
     if known is Gap.ABSENT and claim:
         why_not = f': claim "{claim}" does not exist in namespace "{subject.namespace}"'
-        create = new_claim(subject.namespace, claim, [modes_needed(subject)], "<size>")
-        fix = f"{create}\n# or name another in annotation {CLAIM}: kubectl get pvc -n {subject.namespace}"
+        plan = plan_claim(subject, modes_needed(subject))
+        create = new_claim(subject.namespace, claim, [modes_needed(subject)], plan.size, plan.more)
+        fix = f"{create}{plan.remarks}\n# or name another in annotation {CLAIM}: kubectl get pvc -n {subject.namespace}"
     return Finding(
         at=Origin(subject.label, f'metadata.annotations["{LAYOUT}"]', f"annotation {LAYOUT}"),
         problem=f'layout "{TIERED}" was not made{why_not}',

@@ -53,6 +53,7 @@ QUESTIONS: Final = (
     "available_volumes",
     "storage_class",
     "default_storage_class",
+    "usual_class",
     "csi_driver",
     "namespace",
     "runtime",
@@ -191,6 +192,13 @@ class RemoteView:
     def default_storage_class(self) -> StorageClass | Gap:
         found: StorageClass | Gap = self._ask("default_storage_class")
         return found
+
+    def usual_class(self) -> StorageClass | Gap:
+        found: StorageClass | Gap = self._ask("usual_class")
+        return found
+
+    def some_claims(self, namespace: str) -> Sequence[Claim] | Gap:
+        return Gap.UNKNOWN
 
     def csi_driver(self, name: str) -> CsiDriver | Gap:
         found: CsiDriver | Gap = self._ask("csi_driver", name)

@@ -17,12 +17,9 @@ from webhook.model.pod import EMPTY, Checkpoint, EffectiveJob, Raw, StorageKind
 from webhook.model.size import format_at_least
 from webhook.model.subject import Subject
 from webhook.storage.claims import MANY, judge_claim
+from webhook.storage.offers import DURABLE, NewClaim, claim_offered, fits, plan_claim
 from webhook.storage.sources import CLAIM, source_of
 from webhook.storage.uses import Use
-
-_SIZE = "100Gi"
-_CLASS = "<class>"
-_CLASS_REMARK = f"# {_CLASS}: one that every node can reach, see kubectl get storageclass"
 
 
 def modes_needed(subject: Subject) -> str:
@@ -41,15 +38,18 @@ def claim_instead(subject: Subject, checkpoint: Checkpoint, remark: str = "") ->
     mode = modes_needed(subject)
     if subject.effective is not None and _of_template(subject, checkpoint):
         # JobSet refuses a template that nothing mounts, so the template itself has to change.
+        asked = plan_claim(subject, mode)
+        below = f"\n{asked.class_remark}" if asked.class_remark else ""
         return (
-            f"{to_yaml({'storageClassName': _CLASS, 'accessModes': [mode]})}\n{_CLASS_REMARK}\n"
+            f"{to_yaml({**asked.more, 'accessModes': [mode]})}{below}\n"
             f'# both in the volumeClaimPolicies template "{checkpoint.mount_name}" of {subject.effective.runtime_label}'
             f"{remark}"
         )
     beside = _claim_beside(subject, checkpoint, mode)
     known = _known_claim(subject, mode) if beside is None else beside.storage.claim_name
     claim = known or _new_name(subject)
-    return partial(_text_of_claim, subject, checkpoint, mode, beside, known, claim, remark)
+    new = None if known else plan_claim(subject, mode)
+    return partial(_text_of_claim, subject, checkpoint, mode, beside, known, claim, new, remark)
 
 
 def _text_of_claim(
@@ -59,6 +59,7 @@ def _text_of_claim(
     beside: Checkpoint | None,
     known: str | None,
     claim: str,
+    new: NewClaim | None,
     remark: str,
 ) -> str:
     source = {CLAIM: {"claimName": claim}}
@@ -66,13 +67,13 @@ def _text_of_claim(
     if subject.is_trainjob and not _is_own(subject, checkpoint):
         text = _override(subject, checkpoint, source, None if beside is None else beside.mount)
     text = text or to_yaml({"volumes": [{"name": (checkpoint.volume or EMPTY).get("name") or "ckpt", **source}]})
-    if known is not None:
+    if new is None:
         return text + remark
     if not subject.namespace or subject.claims_elsewhere:
         where = "on each worker cluster" if subject.claims_elsewhere else "in the namespace of each TrainJob"
         return f"{text}\n# {claim}: a claim {where}, accessModes [{mode}], on storage that every node can reach{remark}"
-    create = new_claim(subject.namespace, claim, [mode], _SIZE, {"storageClassName": _CLASS})
-    return f"{create}\n{_CLASS_REMARK}\n---\n{text}{remark}"
+    create = new_claim(subject.namespace, claim, [mode], new.size, new.more)
+    return f"{create}{new.remarks}\n---\n{text}{remark}"
 
 
 _TOGETHER: Final = 16
@@ -260,7 +261,7 @@ def _claim_beside(subject: Subject, checkpoint: Checkpoint, mode: str) -> Checkp
 
 
 def _known_claim(subject: Subject, mode: str) -> str | None:
-    """A claim of the namespace that would do, by annotation or policy."""
+    """A claim of the namespace that would do: by annotation or policy, else one that is there."""
     if "known claim" not in subject.memo:
         subject.memo["known claim"] = _look_for_claim(subject, mode)
     known: str | None = subject.memo["known claim"]
@@ -278,7 +279,7 @@ def _look_for_claim(subject: Subject, mode: str) -> str | None:
         claim = subject.cluster.claim(subject.namespace, name) if name else None
         if isinstance(claim, Claim) and _would_do(claim, mode, subject):
             return claim.name
-    return None
+    return claim_offered(subject, mode, subject.policy.defaults.claim_name)
 
 
 def _new_name(subject: Subject) -> str:
@@ -289,16 +290,7 @@ def _new_name(subject: Subject) -> str:
 
 
 def _would_do(claim: Claim, mode: str, subject: Subject) -> bool:
-    if claim.terminating or claim.phase == "Lost" or claim.volume_mode != "Filesystem":
-        return False
-    if not {mode, MANY} & set(claim.access_modes):
-        return False
-    return judge_claim(claim, subject.cluster, subject.policy).kind.value in (
-        "one-node",
-        "many-nodes",
-        "object-store",
-        "unknown",
-    )
+    return fits(claim, mode) and judge_claim(claim, subject.cluster, subject.policy).kind.value in DURABLE
 
 
 def _of_template(subject: Subject, checkpoint: Checkpoint) -> bool:
