@@ -110,7 +110,7 @@ def expand(text: str, known: Mapping[str, Value], others: bool) -> Value:
     return Value("".join(out), tuple(dict.fromkeys(per_pod)), tuple(dict.fromkeys(missing)), unknown)
 
 
-@kept_texts(512)  # the same few directories stand in every run of a runtime
+@kept_texts(384)  # the same few directories stand in every run of a runtime
 def _pieces(text: str) -> tuple[tuple[str, str | None], ...]:
     """The literal parts of a text, each with the name that is referred to behind it."""
     pieces: list[tuple[str, str | None]] = []

@@ -20,16 +20,16 @@ _ENTRY: Final = 4 * _LONGEST + 1024
 """Bytes of one of its entries at most."""
 
 CEILINGS: Final[dict[str, int]] = {
-    "pods": 12 * MIB,
-    "programs": 8 * MIB,
-    "syntax trees": 12 * MIB,
-    "remarks": 8 * MIB,
-    "digests": 4 * MIB,
-    "directories": 2 * MIB,
-    "mentions": 2 * MIB,
-    "claims": 4 * MIB,
+    "pods": 6 * MIB,
+    "programs": 2 * MIB,
+    "syntax trees": 40 * MIB,
+    "remarks": 4 * MIB,
+    "digests": 2 * MIB,
+    "directories": 1 * MIB,
+    "mentions": 1 * MIB,
+    "claims": 2 * MIB,
     "resources": 1 * MIB,
-    "texts": 6 * MIB,
+    "texts": 4 * MIB,
     "rules": 1 * MIB,
 }
 """Cache -> bytes."""

@@ -41,7 +41,7 @@ def parse_quantity(value: object) -> int | None:
     return _parse(text) if len(text) <= 64 else None
 
 
-@kept_texts(512)  # the same few amounts stand in every pod
+@kept_texts(384)  # the same few amounts stand in every pod
 def _parse(text: str) -> int | None:
     digits = text.rstrip("numkKMGTPEi")
     suffix = text[len(digits) :]

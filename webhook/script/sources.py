@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from typing import Final
 
+from webhook.model.budget import marks_in
 from webhook.model.caches import cache
 from webhook.script.held import held, hold
 from webhook.script.python import LONGEST, Source
 from webhook.script.shell import NotRead
 
-_LETTER: Final = 96
-"""Bytes that a tree takes for each character of its text."""
+_LETTER: Final = 100
+"""Bytes that a tree takes for each character of ordinary text, measured; what one review reads finds a place."""
+_NODE: Final = 620
+"""Those that it takes for each mark, where the text is denser."""
 
 
 _SOURCES: Final = cache("syntax trees")
@@ -26,7 +29,7 @@ def python_source(text: str) -> Source:
             found = Source(text)
         except NotRead as reason:
             found = str(reason)
-        _SOURCES.put(text, found, 512 + _LETTER * len(text))
+        _SOURCES.put(text, found, 512 + max(_LETTER * len(text), _NODE * marks_in(text)))
     hold(("python", text), found)
     if isinstance(found, str):
         raise NotRead(found)

@@ -30,7 +30,7 @@ _NODE_KEYS = frozenset(
 )
 
 
-_WEIGHT: Final = 4096
+_WEIGHT: Final = 2048
 _JUDGED: Final = cache("claims")
 """A claim, its volume and the policy, by identity -> their storage: the caches hand out the same objects each time."""
 

@@ -10,7 +10,7 @@ from webhook.model.caches import kept_texts
 _QUALIFIED: Final = str.maketrans("", "", "-_.")
 
 
-@kept_texts(1024)  # the same few names stand in every TrainJob
+@kept_texts(768)  # the same few names stand in every TrainJob
 def is_dns_label(text: str) -> bool:
     """RFC 1123 label: at most 63 of a-z, 0-9 and ``-``, neither first nor last ``-``."""
     return (
@@ -39,7 +39,7 @@ def is_env_name(text: str) -> bool:
     )
 
 
-@kept_texts(512)
+@kept_texts(384)
 def is_qualified_name(text: str) -> bool:
     """``[prefix/]name`` as for label keys: name of at most 63, alphanumeric at both ends."""
     prefix, mark, name = text.rpartition("/")
