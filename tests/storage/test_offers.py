@@ -166,3 +166,14 @@ def test_what_nobody_knows_stays_unknown() -> None:
     for view in (NothingKnown(), LiveView(None, {}), empty):
         assert view.some_claims("team") is Gap.UNKNOWN
         assert view.usual_class() is Gap.UNKNOWN
+
+
+def test_the_tiered_layout_is_offered_a_claim_that_is_there() -> None:
+    space = {"kind": "Namespace", "metadata": {"name": "team"}}
+    view = Files([runtime(emptyDir={}), storage_class("shared"), claim("runs"), space])
+    pods = view.store.runtime("TrainingRuntime", "team", "torch").raw  # type: ignore[union-attr]
+    node = pods["spec"]["template"]["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
+    del node["containers"][0]["env"]
+    assert "checkpoint-guard.io/claim: runs" in fix(
+        "undeclared-checkpoint", view, {"checkpoint-guard.io/layout": "tiered"}
+    )

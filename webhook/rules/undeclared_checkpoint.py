@@ -35,7 +35,7 @@ from webhook.model.policy import NO_VARIABLE
 from webhook.model.rule import Rule
 from webhook.model.sign import NOT_PLAIN
 from webhook.model.subject import Subject
-from webhook.storage import modes_needed, new_claim, plan_claim
+from webhook.storage import claim_offered, modes_needed, new_claim, plan_claim
 
 
 def check(subject: Subject) -> Iterator[Finding]:
@@ -84,9 +84,12 @@ def _tiered(subject: Subject, job: EffectiveJob, container: str) -> Finding | No
     why_not = ""
     if known is Gap.ABSENT and claim:
         why_not = f': claim "{claim}" does not exist in namespace "{subject.namespace}"'
-        plan = plan_claim(subject, modes_needed(subject))
-        create = new_claim(subject.namespace, claim, [modes_needed(subject)], plan.size, plan.more)
+        mode = modes_needed(subject)
+        there, plan = claim_offered(subject, mode, claim), plan_claim(subject, mode)
+        create = new_claim(subject.namespace, claim, [mode], plan.size, plan.more)
         fix = f"{create}{plan.remarks}\n# or name another in annotation {CLAIM}: kubectl get pvc -n {subject.namespace}"
+        if there is not None:
+            fix = f'metadata:\n  annotations:\n    {CLAIM}: {there}\n# or create "{claim}": accessModes [{mode}]'
     return Finding(
         at=Origin(subject.label, f'metadata.annotations["{LAYOUT}"]', f"annotation {LAYOUT}"),
         problem=f'layout "{TIERED}" was not made{why_not}',
