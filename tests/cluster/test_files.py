@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from webhook.cluster import files
+from webhook.cluster import files, yaml_text
 from webhook.cluster.files import Document, Loaded, give_way, load_files, load_text
 
 CLAIM = """\
@@ -336,3 +336,18 @@ def test_a_line_of_a_program_is_the_line_of_the_file(args: str, line: int) -> No
     (found,) = load_text(text.encode(), "f.yaml").documents
     assert found.line_of("args[0] line 2") == line
     assert found.line_of("args[0]") == 8
+
+
+def test_places_of_a_list_are_looked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    parsed: list[bytes] = []
+    events = yaml_text._events
+
+    def counted(data: bytes) -> object:
+        parsed.append(data)
+        return events(data)
+
+    monkeypatch.setattr(yaml_text, "_events", counted)
+    items = "".join(f"- {{apiVersion: v1, kind: Namespace, metadata: {{name: n{i}}}}}\n" for i in range(20))
+    loaded = load("apiVersion: v1\nkind: List\nitems:\n" + items)
+    assert [document.line for document in loaded.documents] == list(range(4, 24))
+    assert len(parsed) == 2
