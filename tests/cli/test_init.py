@@ -38,3 +38,11 @@ def test_the_longest_name_is_not_refused_later(tmp_path: Path, capsys: pytest.Ca
     written.write_text(capsys.readouterr().out)
     assert main(["review", str(written)]) == 0
     assert "warning" not in capsys.readouterr().out
+
+
+def test_frameworks_are_listed_one_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["init", "--framework", "?"]) == 0
+    listed = capsys.readouterr().out.splitlines()
+    assert ["  hf-trainer", "  pytorch"] == [line.rpartition("   ")[0].rstrip() for line in listed[:2]]
+    assert main(["init", "--framework", "nope"]) == 2
+    assert capsys.readouterr().err.splitlines()[1:] == listed

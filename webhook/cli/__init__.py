@@ -32,7 +32,7 @@ COMMANDS: Final[Commands] = {
     "resume": ("webhook.cli.resume", "go on with a suspended run, and say which step it resumed from"),
     "drill": ("webhook.cli.drill", "interrupt a run once, and prove that it resumes"),
     "delete": ("webhook.cli.delete", "delete a run; its data stays"),
-    "convert": ("webhook.cli.convert", "RunWhere's Training YAML as a TrainJob"),
+    "convert": ("webhook.cli.convert", "a PyTorchJob, MPIJob or RunWhere Training as a TrainJob"),
     "init": ("webhook.cli.init", "a claim, a runtime and a TrainJob to start from"),
     "help": ("webhook.cli.help", "what a command does, and its flags"),
     "version": ("webhook.cli.version", "the release of this program"),

@@ -97,8 +97,11 @@ def run(arguments: argparse.Namespace) -> int:
     starter = starter_of(arguments.framework)
     if starter is None:
         width = max(len(one.id) for one in STARTERS)
-        known = "".join(f"\n  {one.id:<{width}}  {one.title}" for one in STARTERS)
-        complain([f'error: unknown framework "{arguments.framework}"; known:{known}'])
+        known = [f"  {one.id:<{width}}  {one.title}" for one in STARTERS]
+        if arguments.framework == "?":
+            write_text("\n".join(known))
+            return 0
+        complain([f'error: unknown framework "{arguments.framework}"; known:', *known])
         return 2
     if arguments.checkpoint_size is not None:
         size = parse_bytes(arguments.checkpoint_size)

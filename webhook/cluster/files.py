@@ -250,7 +250,7 @@ def load_files(
             for where, name in kustomized.items():
                 below = os.path.join(where, "")  # noqa: PTH118
                 if any(document.file.startswith(below) for document in loaded.documents[before[0] :]):
-                    words = f"its patches are not applied here: kubectl kustomize {where} | ckptguard review -"
+                    words = f"it is not built here: kubectl kustomize {where} | ckptguard review -"
                     loaded.notices.append(Notice(f"{below}{name}", words))
             if before == (len(loaded.documents), len(loaded.errors)) and not (loaded.templates or loaded.patches):
                 loaded.notices.append(Notice(path, "no object that is read here stands in the files of this folder"))

@@ -32,7 +32,14 @@ def check(subject: Subject) -> Iterator[Finding]:
     scope = f" -n {subject.namespace}" if kind == "TrainingRuntime" else ""
     here = f' in namespace "{subject.namespace}"' if kind == "TrainingRuntime" else ""
     at_most = None
-    if subject.runtime is Gap.UNKNOWN:
+    if not name:
+        at_most = Severity.AUDIT
+        problem = "no runtime is named: spec.runtimeRef.name is absent"
+        fix = (
+            "spec:\n  runtimeRef:\n    name: torch-distributed\n"
+            "# or another one of kubectl get clustertrainingruntimes; a patch is reviewed as kubectl kustomize applies it"
+        )
+    elif subject.runtime is Gap.UNKNOWN:
         at_most = Severity.AUDIT
         problem = f'{kind} "{name}"{here} is not known: {subject.cluster.why_unknown(kind)}'
         fix = (
