@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 import unicodedata
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webhook.model.printable import json_printable, printable, printable_lines, printable_text
+from webhook.model.printable import json_printable, printable, printable_lines, printable_text, shell_word
 
 
 def harmless(text: str, but: str = "") -> bool:
@@ -48,3 +49,9 @@ def test_json_says_the_same(text: str) -> None:
     shown = json_printable(json.dumps({text: text}, ensure_ascii=False))
     assert harmless(shown)
     assert json.loads(shown) == {text: text}
+
+
+@pytest.mark.parametrize("text", ["train-ckpt", "a/b.c", "", "x; rm -rf /", "$(id)", "it's", "a b", "é"])
+def test_a_name_is_one_word_of_a_command(text: str) -> None:
+    assert shlex.split(f"kubectl get pvc {shell_word(text)} -n t") == ["kubectl", "get", "pvc", text, "-n", "t"]
+    assert shell_word("train-ckpt") == "train-ckpt"

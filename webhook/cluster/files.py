@@ -40,7 +40,7 @@ from webhook.model.cluster import (
 )
 from webhook.model.names import API_VERSION, KINDS, RUNTIME_KINDS
 from webhook.model.policy import Policy
-from webhook.model.printable import printable
+from webhook.model.printable import printable, shell_word
 from webhook.model.release import Release
 from webhook.model.request import MalformedObject
 from webhook.model.shape import check_limits, check_shape
@@ -250,7 +250,7 @@ def load_files(
             for where, name in kustomized.items():
                 below = os.path.join(where, "")  # noqa: PTH118
                 if any(document.file.startswith(below) for document in loaded.documents[before[0] :]):
-                    words = f"it is not built here: kubectl kustomize {where} | ckptguard review -"
+                    words = f"it is not built here: kubectl kustomize {shell_word(where)} | ckptguard review -"
                     loaded.notices.append(Notice(f"{below}{name}", words))
             if before == (len(loaded.documents), len(loaded.errors)) and not (loaded.templates or loaded.patches):
                 loaded.notices.append(Notice(path, "no object that is read here stands in the files of this folder"))

@@ -7,8 +7,10 @@ The one place for it: every report, message, log line and terminal goes through 
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
+_PLAIN: Final = re.compile(r"[A-Za-z0-9@%+=:,./_-]+")
 _NAMED: Final = {"\n": "\\n", "\t": "\\t"}
 
 
@@ -21,6 +23,11 @@ def printable(text: str) -> str:
     if not (text.isascii() and text.isprintable()):
         text = "".join(letter if letter.isprintable() or letter == "\u00a0" else _escape(letter) for letter in text)
     return _not_obeyed(text) if ":" in text or "#" in text else text
+
+
+def shell_word(text: str) -> str:
+    """A name as one word of a command that is to be pasted: quoted as by ``shlex`` where a shell would act on it."""
+    return text if _PLAIN.fullmatch(text) else "'" + text.replace("'", "'\"'\"'") + "'"
 
 
 def printable_lines(text: str) -> list[str]:

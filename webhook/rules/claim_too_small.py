@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 from webhook.model.cluster import Claim, PersistentVolume
 from webhook.model.finding import Finding, Origin, Severity
 from webhook.model.names import CHECKPOINT_SIZE, MODEL_PARAMS
+from webhook.model.printable import shell_word
 from webhook.model.rule import Rule
 from webhook.model.script import Remark
 from webhook.model.sign import SIZED
@@ -118,7 +119,7 @@ def _fix(subject: Subject, use: Use, claim: Claim, need: str) -> str:
         return f"{text}\n# a claim that is still Pending cannot change: it has to be created anew"
     patch = f'{{"spec":{{"resources":{{"requests":{{"storage":"{need}"}}}}}}}}'
     return (
-        f"kubectl patch pvc {claim.name} -n {subject.namespace} --type merge -p '{patch}'\n"
+        f"kubectl patch pvc {shell_word(claim.name)} -n {shell_word(subject.namespace)} --type merge -p '{patch}'\n"
         "# works where the class has allowVolumeExpansion: true; else create a claim of that size"
     )
 

@@ -25,6 +25,7 @@ from functools import partial
 
 from webhook.model.cluster import Gap
 from webhook.model.finding import Finding, Severity
+from webhook.model.printable import shell_word
 from webhook.model.rule import Rule
 from webhook.model.sign import ODD_CLAIMS
 from webhook.model.subject import Subject
@@ -65,7 +66,7 @@ def check(subject: Subject) -> Iterator[Finding]:
             yield Finding(
                 at=use.origin(),
                 problem=f'claim "{name}" is not known: {why}',
-                fix=f"kubectl get pvc {name} -n {subject.namespace} -o yaml > claim.yaml\n"
+                fix=f"kubectl get pvc {shell_word(name)} -n {shell_word(subject.namespace)} -o yaml > claim.yaml\n"
                 "# then ckptguard review FILE --state claim.yaml, or --live",
                 at_most=Severity.AUDIT,
                 job=use.job,

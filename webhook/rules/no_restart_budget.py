@@ -25,6 +25,7 @@ from collections.abc import Iterator
 from webhook.effective.restarts import ORDINARY, first_rule, restarts_left
 from webhook.model.finding import Finding, Origin, Severity
 from webhook.model.names import PATH
+from webhook.model.printable import shell_word
 from webhook.model.rule import Rule
 from webhook.model.sign import RESTARTS
 from webhook.model.subject import Subject
@@ -52,16 +53,16 @@ def check(subject: Subject) -> Iterator[Finding]:
     else:
         problem = "maxRestarts is 0" if "maxRestarts" in policy else "failurePolicy has no maxRestarts, so it is 0"
     yaml = f"failurePolicy:\n  maxRestarts: {wanted}"
-    scope = f" -n {subject.namespace}" if kind == "TrainingRuntime" else ""
+    scope = f" -n {shell_word(subject.namespace)}" if kind == "TrainingRuntime" else ""
     if not subject.is_trainjob and subject.request.operation == "CREATE":
         fix = yaml
     elif policy is None:
         patch = f'{{"spec":{{"template":{{"spec":{{"failurePolicy":{{"maxRestarts":{wanted}}}}}}}}}}}'
-        fix = f"kubectl patch {kind.lower()} {name}{scope} --type merge -p '{patch}'"
+        fix = f"kubectl patch {kind.lower()} {shell_word(name)}{scope} --type merge -p '{patch}'"
     else:
         fix = (
-            f"{yaml}\n# failurePolicy cannot be changed in place: kubectl delete {kind.lower()} {name}{scope}, "
-            "then create it anew"
+            f"{yaml}\n# failurePolicy cannot be changed in place: "
+            f"kubectl delete {kind.lower()} {shell_word(name)}{scope}, then create it anew"
         )
     path = subject.declared_path()
     yield Finding(

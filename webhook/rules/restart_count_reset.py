@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from webhook.model.finding import Finding, Origin, Severity
+from webhook.model.printable import shell_word
 from webhook.model.release import Release
 from webhook.model.rule import Rule
 from webhook.model.sign import TTL
@@ -37,10 +38,10 @@ def check(subject: Subject) -> Iterator[Finding]:
         return
     which = "a finished" if effective.release is Release.V2_1 else "a failed"
     kind, _, name = effective.runtime_label.partition("/")
-    scope = f" -n {subject.namespace}" if kind == "TrainingRuntime" else ""
+    scope = f" -n {shell_word(subject.namespace)}" if kind == "TrainingRuntime" else ""
     remove = f'[{{"op":"remove","path":"/spec/template/spec/{_FIELD}"}}]'
     if subject.is_trainjob or subject.request.operation == "UPDATE":
-        fix = f"kubectl patch {kind.lower()} {name}{scope} --type json -p '{remove}'"
+        fix = f"kubectl patch {kind.lower()} {shell_word(name)}{scope} --type json -p '{remove}'"
     else:
         fix = f"# leave out {_FIELD}: {ttl}"
     yield Finding(

@@ -33,6 +33,7 @@ from webhook.model.names import ANCESTOR_LABEL, TRAINER_STEP
 from webhook.model.override import override_yaml
 from webhook.model.paste import to_yaml
 from webhook.model.pod import EMPTY, Raw
+from webhook.model.printable import shell_word
 from webhook.model.release import Release
 from webhook.model.rule import Rule
 from webhook.model.subject import Subject
@@ -119,7 +120,8 @@ def _taken_claims(subject: Subject) -> Iterator[Finding]:
                     ),
                     f'claim "{wanted}" that JobSet is to make is {state} already'
                     + ("" if kept else " and whenDeleted is Delete"),
-                    f"kubectl get pvc {wanted} -n {subject.namespace}  # to continue from it, mount it as an ordinary\n"
+                    f"kubectl get pvc {shell_word(wanted)} -n {shell_word(subject.namespace)}"
+                    "  # to continue from it, mount it as an ordinary\n"
                     f"# persistentVolumeClaim volume; for a fresh start, give the TrainJob another metadata.name",
                     at_most=Severity.WARN if kept and not claim.bound else None,
                     subject=f"claim {wanted}",

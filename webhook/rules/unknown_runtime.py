@@ -19,6 +19,7 @@ from collections.abc import Iterator
 
 from webhook.model.cluster import Gap, Runtime
 from webhook.model.finding import Finding, Origin, Severity
+from webhook.model.printable import shell_word
 from webhook.model.rule import Rule
 from webhook.model.sign import NO_RUNTIME
 from webhook.model.subject import Subject
@@ -29,7 +30,7 @@ def check(subject: Subject) -> Iterator[Finding]:
         return
     ref = subject.spec.get("runtimeRef") or {}
     kind, name = ref.get("kind") or "ClusterTrainingRuntime", ref.get("name") or ""
-    scope = f" -n {subject.namespace}" if kind == "TrainingRuntime" else ""
+    scope = f" -n {shell_word(subject.namespace)}" if kind == "TrainingRuntime" else ""
     here = f' in namespace "{subject.namespace}"' if kind == "TrainingRuntime" else ""
     at_most = None
     if not name:
@@ -37,13 +38,14 @@ def check(subject: Subject) -> Iterator[Finding]:
         problem = "no runtime is named: spec.runtimeRef.name is absent"
         fix = (
             "spec:\n  runtimeRef:\n    name: torch-distributed\n"
-            "# or another one of kubectl get clustertrainingruntimes; a patch is reviewed as kubectl kustomize applies it"
+            "# or another one of kubectl get clustertrainingruntimes; a patch is reviewed as kubectl kustomize applies "
+            "it"
         )
     elif subject.runtime is Gap.UNKNOWN:
         at_most = Severity.AUDIT
         problem = f'{kind} "{name}"{here} is not known: {subject.cluster.why_unknown(kind)}'
         fix = (
-            f"kubectl get {kind.lower()} {name}{scope} -o yaml > runtime.yaml\n"
+            f"kubectl get {shell_word(kind.lower())} {shell_word(name)}{scope} -o yaml > runtime.yaml\n"
             "ckptguard review FILE --state runtime.yaml    # or --live"
         )
     else:
@@ -52,7 +54,7 @@ def check(subject: Subject) -> Iterator[Finding]:
         if isinstance(subject.cluster.runtime(other, subject.namespace, name), Runtime):
             fix = f"runtimeRef:\n  apiGroup: trainer.kubeflow.org\n  kind: {other}\n  name: {name}"
         else:
-            fix = f"kubectl get {kind.lower()}s{scope}  # and one of these names in spec.runtimeRef.name"
+            fix = f"kubectl get {shell_word(kind.lower())}s{scope}  # and one of these names in spec.runtimeRef.name"
     yield Finding(
         Origin(subject.label, "spec.runtimeRef", "runtimeRef"), problem, fix, at_most, subject=f"{kind}/{name}"
     )

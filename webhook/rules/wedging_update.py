@@ -31,6 +31,7 @@ from webhook.model.cluster import Gap, Run, Runtime
 from webhook.model.finding import Finding, Origin, Severity
 from webhook.model.injected import without_returned
 from webhook.model.pod import EMPTY, EffectiveSet, Raw
+from webhook.model.printable import shell_word
 from webhook.model.release import Release
 from webhook.model.rule import Rule
 from webhook.model.sign import UPDATED
@@ -70,7 +71,7 @@ def _trainjob(subject: Subject) -> Iterator[Finding]:
         f" and {len(changed) - 4} more" if len(changed) > 4 else ""
     )
     state = "running" if active else "suspended"
-    name, namespace = subject.request.name, subject.namespace
+    name, namespace = shell_word(subject.request.name), shell_word(subject.namespace)
     yield Finding(
         _origin(subject, before),
         f"JobSet refuses the change of {told} in a {state} TrainJob",
