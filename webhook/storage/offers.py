@@ -6,7 +6,6 @@ Each is looked for once a review, when a rule asks for the first time, and is fo
 from __future__ import annotations
 
 from collections.abc import Mapping
-from difflib import SequenceMatcher
 from typing import Any, Final
 
 from webhook.model.cluster import Claim, Gap, Runtime, StorageClass
@@ -80,8 +79,10 @@ def _serves(found: StorageClass, mode: str, subject: Subject) -> bool:
 def claim_offered(subject: Subject, mode: str, like: str = "") -> str | None:
     """The claim of the namespace that would do, of several the one whose name is nearest to ``like``."""
     names = offered_claims(subject, mode)
-    if not names or not like:
+    if len(names) < 2 or not like:
         return names[0] if names else None
+    from difflib import SequenceMatcher  # seldom needed, and slow to import
+
     return max(names, key=lambda name: SequenceMatcher(None, name, like).ratio())
 
 
