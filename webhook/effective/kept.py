@@ -78,8 +78,21 @@ def build(trainjob: Raw | None, runtime: Runtime, release: Release) -> Built:
             found.known["whole"] = True
         if key is not None and len(effective.jobs) <= _JOBS:
             # The pods hold the spec's text as objects, and so do what locates and reads its programs.
-            _KEPT.put(key, found, _LEAST + 8 * len(key[2]) + _JOB * len(effective.jobs))
+            weight = _LEAST + 8 * len(key[2]) + _JOB * len(effective.jobs)
+            _KEPT.put(key, found, weight + 8 * max(_length(runtime) - LONGEST, 0))
     return found
+
+
+def _length(runtime: Runtime) -> int:
+    """The bytes of the runtime, which is held as well once the store has a newer one."""
+    length: int | None = runtime.prepared.get("length")
+    if length is None:
+        try:
+            length = len(encode(runtime.raw))
+        except Exception:  # half a surrogate, a number beyond 64 bits
+            length = 16 * LONGEST
+        runtime.prepared["length"] = length
+    return length
 
 
 def _is_surely_within(runtime: Runtime, release: Release, length: int) -> bool:

@@ -134,11 +134,20 @@ def _cached(
                 from webhook.script.program import read_script
 
                 script = read_script(command, args, env, launch)
-                _READ.put(key, script, _LEAST + _LETTER * (sum(map(len, command)) + sum(map(len, args))))
+                _READ.put(key, script, _weight(command, args, env, launch))
             hold(key, script)
         return script  # type: ignore[no-any-return]
 
     return Program(job, container, remarks, read)
+
+
+def _weight(command: Sequence[Any], args: Sequence[Any], env: Mapping[str, Value], launch: Launch) -> int:
+    """What a program that was read holds: what is made of its text, and the values that were put into it."""
+    length = sum(map(len, command)) + sum(map(len, args))
+    values = sum(weight_of(value) for value in env.values()) + weight_of(
+        (launch.mounts, launch.directories, launch.fast)
+    )
+    return _LEAST + _LETTER * length + 4 * values
 
 
 def _known_by(digest: Any, env: Mapping[str, Value], launch: Launch | None) -> Any:
