@@ -174,8 +174,11 @@ class TestStorage:
         project.send("create", objects=[job])
 
     def test_claim_for_one_node(self, project: Project) -> None:
+        # Of a class whose volumes are attached: a file server mounts on many nodes whatever the mode, and is warned of.
         project.cluster.apply(
-            claim(project.namespace, "single", mode="ReadWriteOnce"), self._mounting(project, "single")
+            storage_class("e2e-block", "ebs.csi.aws.com"),
+            claim(project.namespace, "single", mode="ReadWriteOnce", class_name="e2e-block"),
+            self._mounting(project, "single"),
         )
         job = trainjob(project.namespace, runtime_name="mounting", CKPT_DIR="/data/run")
 

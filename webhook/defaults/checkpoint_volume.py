@@ -16,7 +16,7 @@ from webhook.model.default import Context, Default
 from webhook.model.draft import Draft
 from webhook.model.entries import place
 from webhook.model.names import CLAIM, PATH
-from webhook.model.pod import EMPTY, DirectoryStatus
+from webhook.model.pod import EMPTY, Checkpoint, DirectoryStatus
 from webhook.storage.placing import (
     Trained,
     annotation_of,
@@ -39,18 +39,18 @@ def apply(draft: Draft, context: Context) -> bool:
     if effective is None or trained is None or context.tiered:
         return False
     directory = None
-    known = known_claim(context)
-    for checkpoint in context.checkpoints if known is None else context.with_program():
+    # What is mounted already asks for no claim: that would be a live read where the policy's is not there.
+    if any(_stands(checkpoint) for checkpoint in context.checkpoints) or (known := known_claim(context)) is None:
+        return False
+    for checkpoint in context.with_program():
         if checkpoint.status is DirectoryStatus.NONE:
             continue
-        if checkpoint.mount is not None or checkpoint.directory is None:
+        if _stands(checkpoint):
             return False
         # A mount path is not expanded, so it would lie beside the directory or be right for this run alone.
         if "$(" in (checkpoint.written or "") or (directory is not None and checkpoint.directory != directory):
             return False
         directory = checkpoint.directory
-    if known is None:
-        return False
     claim, asked_by = known
     path = directory
     annotated, kind = None, ""
@@ -84,6 +84,12 @@ def apply(draft: Draft, context: Context) -> bool:
     if asked_by is not None:
         context.say_refused = partial(say_not_mounted, context, claim, asked_by)
     return True
+
+
+def _stands(checkpoint: Checkpoint) -> bool:
+    """Whether the directory lies on a mount, or cannot be told."""
+    declared = checkpoint.status is not DirectoryStatus.NONE
+    return declared and (checkpoint.mount is not None or checkpoint.directory is None)
 
 
 def _mounts_already(claim: str, trained: Trained, path: str | None) -> bool:

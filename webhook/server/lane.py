@@ -279,10 +279,15 @@ class AdmissionProtocol(HttpToolsProtocol):
         self._later.clear()
         if self._listener is not None and self._seat is not None:
             self._listener.gone(self._seat)
+            # The two know each other, and a ring would keep the TLS buffers (256 KiB) until Python looks for rings.
+            self._seat.guest = None
+            self._seat = None
         if self.timeout_keep_alive_task is not None:
             self.timeout_keep_alive_task.cancel()
             self.timeout_keep_alive_task = None
         super().connection_lost(exc)
+        # uvicorn's request knows its connection too; an answer that is still being made holds the request itself.
+        self.cycle = None  # type: ignore[assignment]
 
     def data_received(self, data: bytes) -> None:
         while data:

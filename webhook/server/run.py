@@ -24,8 +24,9 @@ from webhook.server.listener import Ceilings, Listener, Seat, Told, bind, fittin
 
 KEEP_ALIVE_SECONDS: Final = 120
 """Longer than the API server's 90 s: with a shorter time it sends into a connection that we are just closing."""
-_GENERATIONS: Final = (20_000, 20, 100)
-"""Objects made before Python looks for cycles. A review is some hundred, and none of ours holds a cycle."""
+_GENERATIONS: Final = (700, 10, 10)
+"""Objects made before Python looks for cycles: its own numbers, since a closed connection's request and protocol form a
+ring that holds TLS buffers of 256 KiB. What was there at the start is frozen, so that a look stays short."""
 
 _MALLOC: Final = ((-3, 1024 * 1024), (-1, 8 * 1024 * 1024), (-8, 2))
 """mmap threshold and trim threshold in bytes, arenas: malloc.h's M_MMAP_THRESHOLD, M_TRIM_THRESHOLD, M_ARENA_MAX.
@@ -38,7 +39,7 @@ Job = Callable[[], Coroutine[Any, Any, None]]
 
 
 def spare_collections() -> None:
-    """From now on Python looks for cycles seldom, and not among what is there already."""
+    """From now on Python does not look for cycles among what is there already."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(*_GENERATIONS)
