@@ -199,7 +199,11 @@ def test_rights_are_those_that_are_used(plane: BareControlPlane) -> None:
             claim("unheld", "team", volume="no-such-volume"),
             runtime("classless", "team", on_claim("classless")),
             runtime("unheld", "team", on_claim("unheld")),
+            # Whether its driver attaches volumes is asked of the CSIDriver.
+            claim("files", "team", "ReadWriteOnce"),
+            runtime("files", "team", on_claim("files")),
         )
+        guard.validate(trainjob("f", "team", "files"))
         guard.validate(trainjob("c", "team", "classless"))
         guard.validate(trainjob("u", "team", "unheld"))
     finally:
