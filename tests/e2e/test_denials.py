@@ -35,7 +35,9 @@ GOLDEN = Path(__file__).parent / "golden"
 def project(guard: Guard, namespace: str) -> Project:
     """A namespace with the runtimes, and without a claim that could be filled in."""
     project = Project(guard.cluster, namespace)
-    guard.cluster.apply(storage_class(), runtime(namespace), runtime(namespace, "single", nodes=1))
+    guard.cluster.apply(
+        storage_class(), storage_class("e2e-second"), runtime(namespace), runtime(namespace, "single", nodes=1)
+    )
     return project
 
 
