@@ -21,6 +21,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from bench.objects import review, trainjob
+from bench.serving import read_answer
 
 HEAD = "POST /validate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n"
 
@@ -119,27 +120,13 @@ def _closed_loop(port: int, source: str, until: float, clients: int, requests: S
                 wire.settimeout(10)
                 while time.monotonic() < until:
                     wire.sendall(dice.choice(requests))
-                    _answer(wire)
+                    read_answer(wire)
 
     threads = [threading.Thread(target=one, args=(number,)) for number in range(clients)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-
-
-def _answer(wire: socket.socket) -> None:
-    data = b""
-    while b"\r\n\r\n" not in data:
-        if not (more := wire.recv(65536)):
-            raise ConnectionResetError
-        data += more
-    head, _, rest = data.partition(b"\r\n\r\n")
-    length = int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
-    while len(rest) < length:
-        if not (more := wire.recv(65536)):
-            raise ConnectionResetError
-        rest += more
 
 
 def metrics(port: int, source: str, until: float) -> None:

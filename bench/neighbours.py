@@ -18,7 +18,7 @@ from typing import NamedTuple
 from bench.attack import ATTACKS
 from bench.measure import Row, milliseconds, resident_mebibytes
 from bench.objects import review, trainjob
-from bench.serving import _free_ports, _pair, _started
+from bench.serving import _free_ports, _pair, _started, read_answer
 
 HERE = Path(__file__).parent
 SECONDS = float(os.environ.get("NEIGHBOURS_SECONDS", "6"))
@@ -120,18 +120,7 @@ def _feel(context: ssl.SSLContext, port: int, seconds: float) -> Felt:
 def _exchange(wire: socket.socket, request: bytes) -> int:
     """The code of the answer. Raises OSError where the connection is gone."""
     wire.sendall(request)
-    data = b""
-    while b"\r\n\r\n" not in data:
-        if not (more := wire.recv(65536)):
-            raise ConnectionResetError
-        data += more
-    head, _, rest = data.partition(b"\r\n\r\n")
-    length = int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
-    while len(rest) < length:
-        if not (more := wire.recv(65536)):
-            raise ConnectionResetError
-        rest += more
-    return int(head.split(b" ")[1])
+    return read_answer(wire)
 
 
 @contextlib.contextmanager

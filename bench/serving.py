@@ -195,6 +195,11 @@ def _exchange(wire: socket.socket, body: bytes) -> None:
         f"POST /validate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
     )
     wire.sendall(head.encode() + body)
+    read_answer(wire)
+
+
+def read_answer(wire: socket.socket) -> int:
+    """Reads one answer whole; its code. Raises OSError where the connection is gone."""
     data = b""
     while b"\r\n\r\n" not in data:
         data += _some(wire)
@@ -202,6 +207,7 @@ def _exchange(wire: socket.socket, body: bytes) -> None:
     length = next(int(line[16:]) for line in answer.lower().split(b"\r\n") if line.startswith(b"content-length: "))
     while len(rest) < length:
         rest += _some(wire)
+    return int(answer.split(b" ")[1])
 
 
 def _some(wire: socket.socket) -> bytes:

@@ -11,7 +11,15 @@ import pytest
 from tests import fast_yaml, golden
 from webhook.cluster.kinds import served_release
 from webhook.cluster.objects import parse_claim, parse_volume
-from webhook.cluster.tables import ClaimTable, ClassTable, NamespaceTable, RunTable, RuntimeTable, VolumeTable
+from webhook.cluster.tables import (
+    ClaimTable,
+    ClassTable,
+    NamedTable,
+    RunTable,
+    RuntimeTable,
+    VolumeTable,
+    keep_namespace,
+)
 from webhook.model.cluster import Gap, Namespace
 from webhook.model.release import Release
 
@@ -169,7 +177,7 @@ def test_the_default_class() -> None:
 
 
 def test_of_a_namespace_only_our_annotations_stay() -> None:
-    table = NamespaceTable()
+    table = NamedTable(keep_namespace)
     annotations = {"checkpoint-guard.io/default-claim": "c", "big": "x" * 1000}
     table.put(named({"metadata": {"labels": {"team": "a"}, "annotations": annotations}}, "team"))
     assert table.get("team") == Namespace("team", {"team": "a"}, {"checkpoint-guard.io/default-claim": "c"})

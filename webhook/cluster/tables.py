@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 import msgspec
 import orjson
@@ -354,15 +354,19 @@ def default_class(among: Iterable[tuple[StorageClass, str]]) -> StorageClass | N
     return None if best is None else best[0]
 
 
-class DriverTable:
-    """CSIDrivers."""
+_Named = TypeVar("_Named", CsiDriver, Namespace)
 
-    def __init__(self) -> None:
-        self._rows: dict[str, CsiDriver] = {}
+
+class NamedTable(Generic[_Named]):
+    """Objects of a kind without namespaces, each by its name, made of the raw object by ``parse``."""
+
+    def __init__(self, parse: Callable[[Mapping[str, Any]], _Named]) -> None:
+        self._rows: dict[str, _Named] = {}
+        self._parse: Callable[[Mapping[str, Any]], _Named] = parse
 
     def put(self, raw: Raw | bytes) -> Key | None:
         found = load(raw)
-        made = None if found is None else parse_csi_driver(found)
+        made = None if found is None else self._parse(found)
         if made is None or not made.name:
             return None
         self._rows[made.name] = made
@@ -371,35 +375,7 @@ class DriverTable:
     def remove(self, key: Key) -> None:
         self._rows.pop(key[1], None)
 
-    def get(self, name: str) -> CsiDriver | None:
-        return self._rows.get(name)
-
-    def all_keys(self) -> Iterator[Key]:
-        for name in self._rows:
-            yield "", name
-
-    def __len__(self) -> int:
-        return len(self._rows)
-
-
-class NamespaceTable:
-    """Namespaces: their labels, and the annotations of ours."""
-
-    def __init__(self) -> None:
-        self._rows: dict[str, Namespace] = {}
-
-    def put(self, raw: Raw | bytes) -> Key | None:
-        found = load(raw)
-        made = None if found is None else keep_namespace(found)
-        if made is None or not made.name:
-            return None
-        self._rows[made.name] = made
-        return "", made.name
-
-    def remove(self, key: Key) -> None:
-        self._rows.pop(key[1], None)
-
-    def get(self, name: str) -> Namespace | None:
+    def get(self, name: str) -> _Named | None:
         return self._rows.get(name)
 
     def all_keys(self) -> Iterator[Key]:
@@ -647,8 +623,8 @@ class Tables:
         self.claims = ClaimTable()
         self.volumes = VolumeTable()
         self.classes = ClassTable()
-        self.drivers = DriverTable()
-        self.namespaces = NamespaceTable()
+        self.drivers = NamedTable(parse_csi_driver)
+        self.namespaces = NamedTable(keep_namespace)
         self.runs = RunTable()
         self.cluster_runtimes = RuntimeTable(
             CLUSTER_RUNTIME, lambda key: self.runs.runtime_came((CLUSTER_RUNTIME, "", key[1]))
