@@ -28,6 +28,7 @@ limits: {maxRestarts: 5, terminationGracePeriodSeconds: 30, lostWork: 2h}
 defaults: {claimName: c, path: /x, maxRestarts: 1, backoffLimit: 2, terminationGracePeriodSeconds: 9, runtimes: []}
 storage: {provisioners: {"*.example.com": one-node}, inlineDrivers: {d.example.com: many-nodes}}
 checkpointSizes: [{upToParams: 350M, size: 1Gi}]
+programs: {configMaps: "off"}
 restoreManagers: []
 modes: {default: warn, selfService: [warn]}
 tiers: {fast: {sizeLimit: 5Gi, storageClassName: fast}}
@@ -37,6 +38,7 @@ exempt: {namespaces: [a], users: [b], groups: [c], runtimes: [d]}
     assert found.directory.variables == ("OUT",)
     assert found.rules == {"short-grace": "off", "missing-claim": "warn"}
     assert found.storage.provisioners == {"*.example.com": "one-node"}
+    assert found.programs.config_maps == "off"
     assert found.modes.default == "warn"
     assert found.tiers.fast.storage_class_name == "fast"
 
@@ -70,6 +72,8 @@ def test_the_hash_follows_what_is_said_and_not_how() -> None:
         ('defaults: {backoffLimit: "0"}\n', 3, "defaults.backoffLimit", '"0" is none of 0, multi-node, keep'),
         ("defaults: {backoffLimit: -1}\n", 3, "defaults.backoffLimit", "-1 is not within 0 and"),
         ("defaults: {backoffLimit: off}\n", 3, "defaults.backoffLimit", "false stands here"),
+        ("programs: {configMaps: off}\n", 3, "programs.configMaps", 'write "off"'),
+        ("programs: {configMaps: never}\n", 3, "programs.configMaps", "none of read, off"),
         ("limits:\n  maxRestart: 3\n", 4, "limits.maxRestart", 'the nearest is "maxRestarts"'),
         ('limits: {maxRestarts: "3"}\n', 3, "limits.maxRestarts", "an integer belongs"),
         ("limits: {maxRestarts: -1}\n", 3, "limits.maxRestarts", "not within 0"),

@@ -179,6 +179,7 @@ _CHOICES: Final = {
     "modes": ("enforce", "warn", "audit", "off"),
     "storage": ("node-local", "one-node", "many-nodes"),
     "defaults": ("TrainingRuntime", "ClusterTrainingRuntime"),
+    "programs": ("read", "off"),
 }
 
 

@@ -92,6 +92,13 @@ class StoragePolicy(Struct, frozen=True, forbid_unknown_fields=True, rename="cam
     inline_drivers: dict[str, Reach] = {}
 
 
+class ProgramsPolicy(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """Where admission may read the text of a training program, beside the object itself."""
+
+    config_maps: Literal["read", "off"] = "read"
+    """``off``: no ConfigMap of a pod is asked for; files and ``--live`` read them all the same."""
+
+
 class CheckpointSize(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     """One row of the table from model parameters to the size of one checkpoint."""
 
@@ -137,6 +144,7 @@ class Policy(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     rules: dict[str, RuleSetting] = {}
     limits: Limits = Limits()
     defaults: Defaults = Defaults()
+    programs: ProgramsPolicy = ProgramsPolicy()
     storage: StoragePolicy = StoragePolicy()
     checkpoint_sizes: tuple[CheckpointSize, ...] = (
         CheckpointSize(up_to_params="1B", size="2Gi"),
