@@ -139,7 +139,7 @@ def test_no_other_name_is_assumed(run: Run, tmp_path: Path, name: str) -> None:
 
 def test_pods_of_a_shipped_runtime(run: Run, tmp_path: Path) -> None:
     code, out, err = run("pods", write(tmp_path, "job.yaml", TORCH))
-    assert (code, err) == (0, "note: TrainJob/digits: assumed: torch-distributed as shipped with 2.3\n")
+    assert (code, err) == (0, "note: TrainJob/digits: assumed: torch-distributed as shipped with 2.3, taken for 2.4\n")
     assert "pytorch/pytorch" in out
 
 

@@ -56,7 +56,7 @@ def test_without_its_runtime_a_trainjob_has_no_pods(tmp_path: Path, capsys: pyte
     assert main(["pods", path, "--output", "json"]) == 2
     out, err = capsys.readouterr()
     (result,) = json.loads(out)["results"]
-    assert (result["jobs"], result["trainer"]) == ([], "2.3")
+    assert (result["jobs"], result["trainer"]) == ([], "2.4")
     assert err.startswith(f"error: {path}:8: spec.runtimeRef.name: there is no TrainingRuntime")
     assert main(["pods", path]) == 2
     assert capsys.readouterr().out == ""

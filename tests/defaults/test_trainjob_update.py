@@ -40,7 +40,7 @@ USER = {"manager": "example.com/me", "time": "2026-01-01T00:00:00Z"}
 WITH_NODE = {"targetJobs": [{"name": "node"}], "spec": {"nodeSelector": {"a": "b"}}}
 WITH_NODE_2_0 = {"targetJobs": [{"name": "node"}], "nodeSelector": {"a": "b"}}
 OLDER = (Release.V2_0, Release.V2_1)
-NEWER = (Release.V2_2, Release.V2_3)
+NEWER = (Release.V2_2, Release.V2_3, Release.V2_4)
 
 
 def stored(run: Object, release: Release, *, kueue: bool = False) -> Object:

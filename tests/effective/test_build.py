@@ -19,12 +19,14 @@ PATHS = {
     Release.V2_1: "spec.podTemplateOverrides[0].spec",
     Release.V2_2: PATCHES,
     Release.V2_3: PATCHES,
+    Release.V2_4: PATCHES,
 }
 SHORTS = {
     Release.V2_0: "podSpecOverrides[0] job node",
     Release.V2_1: "podTemplateOverrides[0] job node",
     Release.V2_2: "runtimePatches[example.com/me] job node",
     Release.V2_3: "runtimePatches[example.com/me] job node",
+    Release.V2_4: "runtimePatches[example.com/me] job node",
 }
 
 
@@ -62,7 +64,7 @@ def test_what_the_crd_does_not_keep_is_pruned(release: Release) -> None:
     found = only(pods(runtime(job()), trainjob(**override(release, patch)), release))
     assert "hostNetwork" not in found.pod
     assert found.pod["containers"][0]["image"] == "i:1"
-    assert found.pod["terminationGracePeriodSeconds"] == (90 if release is Release.V2_3 else 30)
+    assert found.pod["terminationGracePeriodSeconds"] == (90 if release.at_least(Release.V2_3) else 30)
     assert found.container_field_origin("node", "command").object == "TrainJob/run"
     assert found.container_field_origin("node", "image").object == "TrainingRuntime/rt"
 
@@ -283,6 +285,25 @@ def test_mpi_slots_follow_the_gpus_from_2_1_on() -> None:
     run = trainjob({"resourcesPerNode": {"limits": {"nvidia.com/gpu": 4}}})
     slots = {release: env_of(pods(mpi(), run, release).jobs[0])["OMPI_MCA_orte_set_default_slots"] for release in ALL}
     assert (slots[Release.V2_0], slots[Release.V2_1], slots[Release.V2_3]) == ("1", "4", "4")
+
+
+def test_mpi_has_prte_variables_and_the_image_on_every_pod_from_2_4_on() -> None:
+    """As the release notes of 2.4.0 say."""
+    run = trainjob({"image": "mine:1", "env": [{"name": "PRTE_MCA_prte_set_default_slots", "value": "9"}]})
+    for as_node in (False, True):
+        old, older = pods(mpi(runLauncherAsNode=as_node), run, Release.V2_3).jobs
+        launcher, node = pods(mpi(runLauncherAsNode=as_node), run, Release.V2_4).jobs
+        added = {name: value for name, value in env_of(launcher).items() if name not in env_of(old)}
+        assert added == {
+            "PRTE_MCA_prte_default_hostfile": "/etc/mpi/hostfile",
+            "PRTE_MCA_prte_keep_fqdn_hostnames": "false",
+            "PRTE_MCA_plm_ssh_args": "-o ConnectionAttempts=10",
+        }
+        assert env_of(launcher)["PRTE_MCA_prte_set_default_slots"] == "9"
+        assert [one.pod["containers"][0]["image"] for one in (launcher, node)] == ["mine:1", "mine:1"]
+        assert older.pod["containers"][0]["image"] != "mine:1"
+        assert str(node.container_field_origin("node", "image")) == "TrainJob/run spec.trainer.image"
+        assert env_of(node) == env_of(older)
 
 
 def test_mpi_without_openmpi_comes_to_nothing() -> None:

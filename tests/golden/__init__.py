@@ -16,11 +16,14 @@ from pathlib import Path
 from typing import Any
 
 ARCHIVE = Path(__file__).with_name("recordings.tar.xz")
-TRAINERS: Mapping[str, str] = {"2.0": "2.0.1", "2.1": "2.1.0", "2.2": "2.2.1", "2.3": "2.3.0"}
-"""Of each minor release, the one that was recorded."""
+TRAINERS: Mapping[str, str] = {"2.0": "2.0.1", "2.1": "2.1.0", "2.2": "2.2.1", "2.3": "2.3.0", "2.4": "2.4-pre"}
+"""Of each minor release, the one that was recorded; ``2.4-pre`` is the newest source before 2.4.0."""
 RELEASES = tuple(TRAINERS.values())
-NEXT = "2.4-pre"
-"""The newest source before 2.4.0."""
+
+
+def minor(release: str) -> str:
+    """``2.3`` of ``2.3.0``, ``2.4`` of ``2.4-pre``."""
+    return next(short for short, recorded in TRAINERS.items() if recorded == release)
 
 
 @cache

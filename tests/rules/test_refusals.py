@@ -35,7 +35,7 @@ UPDATED = [pair for pair in PAIRS if pair.update is not None]
 def _objects(pair: golden.Pair) -> tuple[list[Document], Release]:
     loaded = load_text(pair.input, "input.yaml")
     assert not loaded.errors, loaded.errors
-    return loaded.documents, parse_release(pair.release)
+    return loaded.documents, parse_release(golden.minor(pair.release))
 
 
 def _review(

@@ -220,7 +220,8 @@ class Inputs:
     def assume_for(self, document: Document, release: Release) -> str:
         """The runtime that a TrainJob is judged by because Trainer ships it and nobody gave one of that name.
 
-        ``torch-distributed as shipped with 2.3``; empty where there is none. It holds until the next call.
+        ``torch-distributed as shipped with 2.3``, for 2.4 with a word about that; empty where there is none.
+        It holds until the next call.
         """
         self.view.assumed = None
         if self._live is not None or document.kind != "TrainJob" or "ClusterTrainingRuntime" in self._damaged:
@@ -228,10 +229,14 @@ class Inputs:
         kind, _, name = runtime_key(document)
         if kind != "ClusterTrainingRuntime" or isinstance(self.view.runtime(kind, "", name), Runtime):
             return ""
-        from webhook.cluster.shipped import shipped_runtime
+        from webhook.cluster.shipped import shipped_runtime, shipped_with
 
         self.view.assumed = shipped_runtime(name, release)
-        return "" if self.view.assumed is None else f"{name} as shipped with {release.value}"
+        if self.view.assumed is None:
+            return ""
+        taken = shipped_with(release)
+        instead = "" if taken is release else f", taken for {release.value}"
+        return f"{name} as shipped with {taken.value}{instead}"
 
     def close(self) -> None:
         """End the connection to a cluster, and note what could not be read there."""

@@ -189,7 +189,8 @@ class ClaimRef(Lean):
 def served_release(crd: dict[str, Any]) -> Release | None:
     """The Trainer release whose TrainJob a CRD serves; None where it is none that is known.
 
-    2.0 has ``podSpecOverrides``, 2.1 ``podTemplateOverrides``, 2.2 ``runtimePatches``, and 2.3 a grace period in these.
+    2.0 has ``podSpecOverrides``, 2.1 ``podTemplateOverrides``, 2.2 ``runtimePatches``, 2.3 a grace period in these, and
+    2.4 bounds on ``spec.trainer.numNodes`` or ``numProcPerNode`` (seen in its master of 2026-08-21).
     """
     for version in (crd.get("spec") or {}).get("versions") or ():
         if not version.get("served") or version.get("name") != "v1alpha1":
@@ -198,7 +199,13 @@ def served_release(crd: dict[str, Any]) -> Release | None:
         fields = (((schema.get("properties") or {}).get("spec") or {}).get("properties")) or {}
         if "runtimePatches" in fields:
             text = msgspec.json.encode(fields["runtimePatches"])
-            return Release.V2_3 if b'"terminationGracePeriodSeconds"' in text else Release.V2_2
+            if b'"terminationGracePeriodSeconds"' not in text:
+                return Release.V2_2
+            trainer = (fields.get("trainer") or {}).get("properties") or {}
+            bounded = "minimum" in (trainer.get("numNodes") or {}) or any(
+                rules in (trainer.get("numProcPerNode") or {}) for rules in ("minimum", "x-kubernetes-validations")
+            )
+            return Release.V2_4 if bounded else Release.V2_3
         if "podTemplateOverrides" in fields:
             return Release.V2_1
         if "podSpecOverrides" in fields:

@@ -83,7 +83,7 @@ def build_trainer_pods(trainjob: Raw | None, runtime: Runtime, release: Release)
         given,
         generate_name,
         _jobset_metadata(prepared, spec, given or generate_name),
-        bool(managed_by) and managed_by != _OWN_CONTROLLER and release is Release.V2_3,
+        bool(managed_by) and managed_by != _OWN_CONTROLLER and release.at_least(Release.V2_3),
         stopped,
         cut,
     )
@@ -283,6 +283,14 @@ class _Plan:
             return job in (NODE, LAUNCHER)
         return self.prepared.flux is not None and job == NODE
 
+    def gives_image(self, job: str) -> bool:
+        """Whether ``spec.trainer.image`` reaches the job whatever its labels say: MPI's launcher and nodes from 2.4 on.
+
+        Source: the release notes of 2.4.0; its sources were not read.
+        """
+        prepared = self.prepared
+        return prepared.mpi is not None and prepared.release.at_least(Release.V2_4) and job in (NODE, LAUNCHER)
+
 
 def _no_nodes_for_flux(prepared: Prepared, label: str) -> Stopped:
     """``generateFluxEntrypoint`` reads ``spec.trainer.numNodes`` without looking whether it is there, and panics."""
@@ -361,9 +369,9 @@ def _trained(plan: _Plan, index: int, job: Template, pod: Raw, node: int, layers
             container["env"] = upsert(container.get("env") or (), added, own)
         if added and container.get("ports") and prepared.mpi is None:
             container["ports"] = built_ports(container["ports"], True)
+        if trainer is not None and trainer.get("image") is not None and (labelled or plan.gives_image(job.name)):
+            container["image"] = trainer["image"]
         if labelled and trainer is not None:
-            if trainer.get("image") is not None:
-                container["image"] = trainer["image"]
             if plan.command is not None:
                 _put(container, "command", plan.command)
                 if prepared.flux is not None:
@@ -382,15 +390,17 @@ def _trained(plan: _Plan, index: int, job: Template, pod: Raw, node: int, layers
         out["containers"] = containers
     if adds:
         layers.append(Layer(TRAINER, "", "", adds))
-    if trainer is not None and node >= 0 and shape.receives[index]:
+    if trainer is not None and node >= 0 and (shape.receives[index] or plan.gives_image(job.name)):
         words: dict[str, Any] = {**trainer, "name": NODE}
         if not labelled:
-            words = {field: words[field] for field in _ENV_FIELDS if field in words}
+            reaching = ("name", *(_ENV_FIELDS if shape.receives[index] else ()))
+            reaching = (*reaching, "image") if plan.gives_image(job.name) else reaching
+            words = {field: words[field] for field in reaching if field in words}
         layers.append(Layer(plan.label, "spec.trainer", "spec.trainer", {"containers": [words]}, True))
     return out
 
 
-_ENV_FIELDS: Final = ("name", "env", "resourcesPerNode")
+_ENV_FIELDS: Final = ("env", "resourcesPerNode")
 """What reaches job ``node`` under MPI's runLauncherAsNode."""
 
 

@@ -26,11 +26,13 @@ _POD: Final = {
 _POD[Release.V2_1] = _POD[Release.V2_0] | {"affinity", "imagePullSecrets"}
 _POD[Release.V2_2] = _POD[Release.V2_1] | {"securityContext"}
 _POD[Release.V2_3] = _POD[Release.V2_2] | {"terminationGracePeriodSeconds"}
+_POD[Release.V2_4] = _POD[Release.V2_3]
 _CONTAINER: Final = {
     Release.V2_0: frozenset(("name", "env", "volumeMounts")),
     Release.V2_1: frozenset(("name", "env", "volumeMounts")),
     Release.V2_2: frozenset(("name", "env", "volumeMounts", "securityContext")),
     Release.V2_3: frozenset(("name", "env", "volumeMounts", "securityContext")),
+    Release.V2_4: frozenset(("name", "env", "volumeMounts", "securityContext")),
 }
 
 
@@ -50,7 +52,7 @@ def overrides_of(spec: Raw, label: str, release: Release) -> dict[str, list[Over
     Only the field that the release serves is read, and only what its CRD keeps. ``label`` is ``TrainJob/<name>``.
     """
     found: dict[str, list[Override]] = {}
-    if release is Release.V2_2 or release is Release.V2_3:
+    if release.at_least(Release.V2_2):
         for index, entry in enumerate(spec.get("runtimePatches") or ()):
             runtime = (entry.get("trainingRuntimeSpec") or EMPTY).get("template")
             jobs = ((runtime or EMPTY).get("spec") or EMPTY).get("replicatedJobs")

@@ -113,7 +113,7 @@ def prepare(runtime: Runtime, release: Release) -> Prepared:
     num_nodes = 1 if num_nodes is None else num_nodes
     torch, mpi, flux = ml.get("torch"), ml.get("mpi"), ml.get("flux") if newer else None
     injections: tuple[Raw, ...] = ()
-    if torch is not None and release is Release.V2_3:
+    if torch is not None and release.at_least(Release.V2_3):
         injections = tuple((torch.get("envInjection") or EMPTY).get("targets") or ())
     launcher_as_node = bool(mpi is not None and mpi.get("runLauncherAsNode"))
     shape = shape_of(

@@ -124,7 +124,11 @@ def xgboost_env(prepared: Prepared, trainer: Raw, nodes: int, name: str) -> list
 
 
 def openmpi_env(prepared: Prepared, trainer: Raw | None) -> list[Raw]:
-    """``OMPI_MCA_*`` of the launcher. From 2.1 a numProcPerNode of 1 in the runtime means the number of GPUs."""
+    """``OMPI_MCA_*`` of the launcher. From 2.1 a numProcPerNode of 1 in the runtime means the number of GPUs.
+
+    From 2.4 ``PRTE_MCA_*`` too, for OpenMPI 5. Source: the release notes of 2.4.0, which name them and not their place
+    in the list; its sources were not read.
+    """
     slots: Any = None if trainer is None else trainer.get("numProcPerNode")
     if slots is None:
         slots = (prepared.mpi or EMPTY).get("numProcPerNode")
@@ -135,12 +139,20 @@ def openmpi_env(prepared: Prepared, trainer: Raw | None) -> list[Raw]:
     elif type(slots) is str:
         # intstr.IntValue of a string: its number, or 0.
         slots = int(slots) if slots.lstrip("+-").isdecimal() and len(slots) < 12 else 0
-    return [
+    env: list[Raw] = [
         {"name": "OMPI_MCA_orte_default_hostfile", "value": "/etc/mpi/hostfile"},
         {"name": "OMPI_MCA_orte_keep_fqdn_hostnames", "value": "true"},
         {"name": "OMPI_MCA_orte_set_default_slots", "value": str(slots)},
         {"name": "OMPI_MCA_plm_rsh_args", "value": "-o ConnectionAttempts=10"},
     ]
+    if prepared.release.at_least(Release.V2_4):
+        env += [
+            {"name": "PRTE_MCA_prte_default_hostfile", "value": "/etc/mpi/hostfile"},
+            {"name": "PRTE_MCA_prte_keep_fqdn_hostnames", "value": "false"},
+            {"name": "PRTE_MCA_prte_set_default_slots", "value": str(slots)},
+            {"name": "PRTE_MCA_plm_ssh_args", "value": "-o ConnectionAttempts=10"},
+        ]
+    return env
 
 
 def mpi_volumes(prepared: Prepared, launcher: bool, name: str) -> list[Raw]:

@@ -13,6 +13,7 @@ class Release(Enum):
     V2_1 = "2.1"
     V2_2 = "2.2"
     V2_3 = "2.3"
+    V2_4 = "2.4"
 
     __hash__ = object.__hash__  # Enum's is Python code, and whatever is kept is found by the release
 
@@ -31,9 +32,10 @@ _OVERRIDE_FIELD: Final = {
     "2.1": "podTemplateOverrides",
     "2.2": "runtimePatches",
     "2.3": "runtimePatches",
+    "2.4": "runtimePatches",
 }
 OVERRIDE_FIELDS: Final = ("podSpecOverrides", "podTemplateOverrides", "runtimePatches")
-NEWEST: Final = Release.V2_3
+NEWEST: Final = Release.V2_4
 
 
 def parse_release(text: str) -> Release:

@@ -1,6 +1,6 @@
 """The types of the fields that we read, for ``shape.check_shape`` alone, which imports this at its first call.
 
-Source: the CRDs of Trainer 2.0 to 2.3 and core/v1. Only types, and what all releases require of list items (their
+Source: the CRDs of Trainer 2.0 to 2.4 and core/v1. Only types, and what all releases require of list items (their
 keys): everything else that the API server refuses, it says itself. A field that is absent or null is right. Listed is
 what all four releases have, but for what hardly anybody writes; what is not listed is not looked at.
 

@@ -66,7 +66,7 @@ def check(subject: Subject) -> Iterator[Finding]:
                 for kind in _PARTS_OF_POD:
                     if part := override.layer.pod.get(kind):
                         yield from _emptied(override.layer.at(kind, short=kind), part, queue, name)
-            if subject.release is not Release.V2_3:
+            if not subject.release.at_least(Release.V2_3):
                 continue
             for field in _FIELDS:
                 if (value := override.layer.pod.get(field)) is None:

@@ -11,7 +11,8 @@ Good:
       spec:
         failurePolicy: {maxRestarts: 3}    # and no ttlSecondsAfterFinished
 Reads: `ttlSecondsAfterFinished` of the runtime's JobSet and the Trainer release.
-Silent when: no TTL is set; Trainer 2.0, which leaves a finished TrainJob alone.
+Silent when: no TTL is set; Trainer 2.0, which leaves a finished TrainJob alone; 2.4, where `Failed` is
+    final.
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ def check(subject: Subject) -> Iterator[Finding]:
     if effective is None or (ttl := effective.jobset_spec.get(_FIELD)) is None:
         return
     # The controller of 2.0 returns at once for a finished TrainJob; that of 2.1 never looks; 2.2 and later look after
-    # they have taken the Failed condition away.
-    if effective.release is Release.V2_0:
+    # they have taken the Failed condition away, which 2.4 does no more.
+    if effective.release is Release.V2_0 or effective.release.at_least(Release.V2_4):
         return
     which = "a finished" if effective.release is Release.V2_1 else "a failed"
     kind, _, name = effective.runtime_label.partition("/")

@@ -57,7 +57,7 @@ def check(subject: Subject) -> Iterator[Finding]:
 def _fix(subject: Subject, job: str, floor: int) -> str:
     labels = (subject.request.object.get("metadata") or {}).get("labels") or {}
     created = subject.is_trainjob and subject.request.operation == "CREATE"
-    if created and subject.release is Release.V2_3 and QUEUE_LABEL not in labels:
+    if created and subject.release.at_least(Release.V2_3) and QUEUE_LABEL not in labels:
         return override_yaml(subject.release, subject.spec, job, {_FIELD: floor})
     return f"template:\n  spec:\n    {_FIELD}: {floor}"
 

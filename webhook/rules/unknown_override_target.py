@@ -102,7 +102,7 @@ def _job(
         job=name,
         subject="job",
         why=None
-        if subject.release is Release.V2_3
+        if subject.release.at_least(Release.V2_3)
         else "Trainer refuses the TrainJob, and does not say which jobs there are",
     )
 

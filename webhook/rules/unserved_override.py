@@ -35,7 +35,7 @@ from webhook.model.finding import Finding, Origin, Severity
 from webhook.model.names import LAST_APPLIED
 from webhook.model.override import overrides_yaml
 from webhook.model.pod import Raw
-from webhook.model.release import OVERRIDE_FIELDS, Release
+from webhook.model.release import NEWEST, OVERRIDE_FIELDS, Release
 from webhook.model.rule import Rule
 from webhook.model.sign import UNSERVED
 from webhook.model.subject import Subject
@@ -43,7 +43,7 @@ from webhook.model.subject import Subject
 _WRITTEN_FOR: Final = {
     "podSpecOverrides": Release.V2_0,
     "podTemplateOverrides": Release.V2_1,
-    "runtimePatches": Release.V2_3,
+    "runtimePatches": NEWEST,
 }
 
 

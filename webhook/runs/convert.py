@@ -11,7 +11,7 @@ from msgspec import Struct
 from webhook.effective.buildable.syntax import is_dns_subdomain
 from webhook.model.names import API_VERSION, LAYOUT, PATH, RUNTIME_KINDS
 from webhook.model.policy import Policy
-from webhook.model.release import Release
+from webhook.model.release import NEWEST, Release
 from webhook.storage.placing import is_mount_path
 
 Raw = dict[str, Any]
@@ -51,7 +51,7 @@ class Wanted(Struct, frozen=True):
 
     runtime: str = "torch-distributed"
     runtime_kind: str = "ClusterTrainingRuntime"
-    release: Release = Release.V2_3
+    release: Release = NEWEST
     gpu_label: str = "nvidia.com/gpu.product"
     namespace: str | None = None
     policy: Policy = Policy()

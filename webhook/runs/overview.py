@@ -17,7 +17,7 @@ from msgspec import Struct
 from webhook.model.names import JOBSET_NAME_LABEL, MULTIKUEUE
 from webhook.model.pod import EMPTY, Raw
 from webhook.model.policy import Policy
-from webhook.model.release import Release
+from webhook.model.release import NEWEST, Release
 from webhook.runs.api import Api, Refused, each
 from webhook.runs.install_check import read_release
 from webhook.runs.run import (
@@ -198,7 +198,7 @@ def read(api: Api, namespace: str | None, policy: Policy, now: float) -> Overvie
     trainjobs = lists.trainjobs()
     if not trainjobs:
         return Overview(())
-    release = read_release(api) or Release.V2_3
+    release = read_release(api) or NEWEST
     jobsets = {
         _key(one): one
         for one in lists.of("jobsets", JOBSETS, "restarts, nodes and directories are told by the runtimes") or ()

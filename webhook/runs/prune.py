@@ -15,7 +15,7 @@ from typing import Any, Final
 from msgspec import Struct
 
 from webhook.model.pod import EMPTY, Raw
-from webhook.model.release import Release
+from webhook.model.release import NEWEST
 from webhook.runs.api import Refused, each
 from webhook.runs.helper import LABEL, MOUNT, inside, run_helper
 from webhook.runs.install_check import read_release
@@ -339,7 +339,7 @@ def _nested(session: Session, run: Run, directory: Directory) -> list[str]:
     if directory.claim is None or directory.on_claim is None:
         return []
     mine = _parts(directory.on_claim)
-    release = read_release(session.kube) or Release.V2_3
+    release = read_release(session.kube) or NEWEST
     found: list[str] = []
     try:
         for jobset in each(session.kube, f"{JOBSETS}/namespaces/{run.namespace}/jobsets"):

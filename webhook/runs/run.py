@@ -13,7 +13,7 @@ from webhook.model.names import API_VERSION, JOBSET_NAME_LABEL, QUEUE_LABEL
 from webhook.model.nearest import near
 from webhook.model.pod import EMPTY, Checkpoint, DirectoryStatus, EffectiveJob, Raw, StorageKind
 from webhook.model.policy import Policy
-from webhook.model.release import Release
+from webhook.model.release import NEWEST, Release
 from webhook.runs.api import Answer, Api, each
 from webhook.runs.install_check import read_release
 from webhook.runs.words import pods, still
@@ -280,7 +280,7 @@ def _built(api: Api, run: Run) -> Iterator[EffectiveJob]:
 
 def _effective(api: Api, run: Run) -> Any:
     """The pods as built: from the JobSet, which is what runs, else worked out from the runtime."""
-    release = read_release(api) or Release.V2_3
+    release = read_release(api) or NEWEST
     if run.jobset is not None:
         return effective_pods(run, None, release)
     reference = (run.trainjob.get("spec") or EMPTY).get("runtimeRef") or EMPTY

@@ -11,7 +11,7 @@ from webhook.defaults.backoff_limit import wanted_limit
 from webhook.model.cluster import StorageClass
 from webhook.model.names import ANCESTOR_LABEL, API_VERSION, CHECKPOINT_SIZE, JOBSET_NAME_LABEL, TRAINER_STEP
 from webhook.model.policy import CheckpointSize, Policy
-from webhook.model.release import Release
+from webhook.model.release import NEWEST, Release
 from webhook.model.size import parse_bytes, parse_count
 from webhook.runs.starters import STARTERS, Starter
 from webhook.storage import provisioner_reach
@@ -39,7 +39,7 @@ class Plan(Struct, frozen=True):
     every: int = 500
     storage_class: str = ""
     shared: bool = True
-    release: Release = Release.V2_3
+    release: Release = NEWEST
     image: str | None = None
     gpus: int = 1
     policy: Policy = Policy()

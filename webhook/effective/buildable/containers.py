@@ -151,7 +151,7 @@ def refused_containers(
             if (context := container.get("securityContext")) and id(context) not in sound:
                 yield from _refused_context(job, name, context)
             if not _RARE.isdisjoint(container):
-                doubles = kind == "containers" or release is Release.V2_3
+                doubles = kind == "containers" or release.at_least(Release.V2_3)
                 yield from _refused_rest(job, kind, container, name, volumes, ports, doubles)
 
 

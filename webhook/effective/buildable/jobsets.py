@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from webhook.effective.buildable.metadata import refused_metadata
-from webhook.effective.buildable.refusal import CLAIM_API, JOB_API, JOBSET, UNSERVED, Refusal
+from webhook.effective.buildable.refusal import CLAIM_API, JOB_API, JOBSET, TRAINER_API, UNSERVED, Refusal
 from webhook.effective.buildable.syntax import is_dns_1035_label, is_dns_label, is_domain_prefixed
 from webhook.effective.buildable.volumes import fault_of_claim
 from webhook.model.finding import Origin
@@ -22,6 +22,8 @@ _SURELY_SHORT: Final = 30
 """With names of TrainJob and job of this length together no index makes a pod's name too long."""
 _GENERATED: Final = 5
 """Characters that the API server adds to ``generateName``."""
+_LONGEST_JOB: Final = 20
+"""Characters of a replicated job's name in Trainer 2.4. Source: the release notes of 2.4.0."""
 _REASONS: Final = frozenset(
     ("BackoffLimitExceeded", "DeadlineExceeded", "FailedIndexes", "MaxFailedIndexesExceeded", "PodFailurePolicy")
 )
@@ -29,6 +31,7 @@ _GATED: Final = frozenset(("RestartJob", "RestartJobAndIgnoreMaxRestarts"))
 _RULE_NAME: Final = str.maketrans("", "", "_,:")
 _MAX_INT32: Final = 2**31 - 1
 _CKPT: Final = "/mnt/ckpt"
+_REFUSED_RUNTIME: Final = "Trainer refuses the runtime, so it cannot be created or changed any more"
 _SHOWN: Final = 8
 """Names that a text lists."""
 
@@ -79,6 +82,14 @@ def refused_jobset(effective: EffectiveSet) -> Iterator[Refusal]:
 
 
 def _refused_job(effective: EffectiveSet, index: int, job: Raw) -> Iterator[Refusal]:
+    name = job.get("name") or ""
+    if len(name) > _LONGEST_JOB and effective.release.at_least(Release.V2_4):
+        field = f"replicatedJobs[{index}].name"
+        at = Origin(effective.runtime_label, f"spec.template.spec.{field}", field)
+        problem = f'job name "{name}" has {len(name)} characters, and Trainer 2.4 takes at most {_LONGEST_JOB}'
+        fix = f"name: {name[:_LONGEST_JOB].rstrip('-')}    # and wherever it is named"
+        # Told by the notes of that release alone, so it is said and not denied.
+        yield Refusal(TRAINER_API, at, problem, fix, subject=field, unsure=True, why=_REFUSED_RUNTIME)
     group = job.get("groupName")
     if group and effective.release.at_least(Release.V2_1) and not is_dns_1035_label(group):
         field = f"replicatedJobs[{index}].groupName"

@@ -30,6 +30,7 @@ class Refusal(Struct, frozen=True):
 CONTROLLER = "Trainer's controller"
 JOB_API = "the Job API"
 JOBSET = "JobSet"
+TRAINER_API = "Trainer"
 POD_API = "the Pod API"
 """Refuses what the Job API takes in a template (``validatePodMetadataAndSpec``)."""
 UNSERVED = "without a controller of that name nobody makes the pods, so the run never starts and nothing says so"
