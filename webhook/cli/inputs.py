@@ -184,6 +184,10 @@ class Inputs:
             )
         return None
 
+    def of_kind(self, kind: str) -> list[Document]:
+        """The objects of a kind in FILE and ``--state``."""
+        return [document for document in self._everything if document.kind == kind]
+
     def asked(self, ask: Callable[[], Answer]) -> Answer:
         """What the engine answers once everything that it looks up has been read; at once where files are all there is.
 

@@ -53,7 +53,7 @@ def run(arguments: argparse.Namespace) -> int:
     review = review_files(arguments)
     if review is None:
         return 2
-    done = _print(review, arguments)
+    done = print_review(review, arguments)
     return review.exit_code(arguments.fail_on) if done else 2
 
 
@@ -171,8 +171,8 @@ def _joined(judged: tuple[Judged, ...], filling: tuple[Judged, ...]) -> tuple[Ju
     )
 
 
-def _print(review: Review, arguments: argparse.Namespace) -> bool:
-    """Whether everything could be written."""
+def print_review(review: Review, arguments: argparse.Namespace) -> bool:
+    """Print it and write its files as ``--output`` says; whether everything could be written."""
     shown = printed(arguments.output)
     if review.notices or shown == "text":
         from webhook.reports.text import fault_line, notice_line

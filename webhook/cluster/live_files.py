@@ -96,7 +96,7 @@ class LiveFiles(FileView):
             if refused.status == 401:
                 raise NoCluster("the cluster does not accept the credentials of your kubeconfig") from None
             return None
-        return _release_of(published)
+        return published_release(published)
 
     def claim(self, namespace: str, name: str) -> Claim | Gap:
         found = self.store.claim(namespace, name)
@@ -180,7 +180,7 @@ def _gap(found: object) -> bool:
     return isinstance(found, Gap)
 
 
-def _release_of(published: Any) -> Release | None:
+def published_release(published: Any) -> Release | None:
     """The release whose TrainJob an OpenAPI document describes."""
     schemas = ((published.get("components") or {}).get("schemas") or {}) if isinstance(published, Mapping) else {}
     for name, schema in schemas.items():

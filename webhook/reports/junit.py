@@ -18,7 +18,8 @@ def render(review: Review) -> str:
     for fault in review.faults:
         suites.setdefault(fault.file or "ckptguard", ([], []))[1].append(fault)
     lines = ['<?xml version="1.0" encoding="UTF-8"?>']
-    lines.append(f'<testsuites name="ckptguard review" {_totals(review.results, review.faults)}>')
+    command = "scan" if review.scanned else "review"
+    lines.append(f'<testsuites name="ckptguard {command}" {_totals(review.results, review.faults)}>')
     for file, (pages, faults) in suites.items():
         totals = _totals([page.result for page in pages], faults)
         lines.append(f'  <testsuite name="{_quoted(printable(file))}" {totals}>')

@@ -127,7 +127,7 @@ class Review(Struct, frozen=True):
     """Everything that one call of ``ckptguard review`` found. ``notices`` say what was passed over, a line each.
 
     ``guarded`` says whether the objects were judged as the guard would store them; ``skipped`` counts what was passed
-    over.
+    over. ``scanned``: these are all objects of a cluster, of which people are shown those with something against them.
     """
 
     results: tuple[Reviewed, ...] = ()
@@ -135,6 +135,7 @@ class Review(Struct, frozen=True):
     notices: tuple[str, ...] = ()
     guarded: bool = True
     skipped: int = 0
+    scanned: bool = False
 
     def exit_code(self, fail_on: str = "deny") -> Literal[0, 1, 2]:
         """0 nothing against it, 1 by ``fail_on`` (one of ``FAIL_ON``), 2 could not review, which wins over 1."""

@@ -32,9 +32,10 @@ def render(review: Review, colour: bool = False) -> Iterator[str]:
     located = 0
     told: set[tuple[str, ...]] = set()
     pages = review.pages()
-    for index, page in enumerate(pages):
+    shown = [page for page in pages if _worth_a_line(page)] if review.scanned else pages
+    for index, page in enumerate(shown):
         located += bool(page.told)
-        if index and (page.result.findings or pages[index - 1].result.findings):
+        if index and (page.result.findings or shown[index - 1].result.findings):
             yield ""
         yield from _page(page, colour, located <= _LOCATED, told)
     patched = [result for result in review.results if result.patch]
@@ -45,13 +46,16 @@ def render(review: Review, colour: bool = False) -> Iterator[str]:
         yield ""
         yield from _patch(result, colour)
     if review.results:
-        yield ""
+        if shown:
+            yield ""
         yield _how_judged(review)
         yield summary(review, colour, pages)
 
 
 def _how_judged(review: Review) -> str:
     """Whether the verdicts presume an installed guard: it is the same file and another answer."""
+    if review.scanned:
+        return "judged as the objects stand, in namespaces of mode warn or audit too as enforce would have them"
     if not review.guarded:
         return "judged without the guard: the objects as they are (--without-guard)"
     filled = sum(1 for result in review.results if result.patch)
@@ -70,7 +74,8 @@ def summary(review: Review, colour: bool = False, pages: list[Page] | None = Non
     denied, exempt, unseen = verdicts.count("deny"), verdicts.count("exempt"), sum(map(_unseen, review.results))
     allowed = len(verdicts) - denied - unseen - exempt
     parts = ((denied, "denied"), (allowed, "allowed"), (unseen, "not judged"), (exempt, "exempt"))
-    text = f"{len(verdicts)} reviewed: {', '.join(f'{number} {word}' for number, word in parts if number)}"
+    done = "scanned" if review.scanned else "reviewed"
+    text = f"{len(verdicts)} {done}: {', '.join(f'{number} {word}' for number, word in parts if number)}"
     if warnings:
         text += f" ({counts((warnings, 'warning'))})"
     if review.skipped:
@@ -89,6 +94,15 @@ def fault_line(fault: Fault, colour: bool = False) -> str:
 def notice_line(notice: str, colour: bool = False) -> str:
     """What was passed over, for standard error."""
     return _paint(f"note: {printable(notice)}", _DIM, colour)
+
+
+def _worth_a_line(page: Page) -> bool:
+    """Whether a scan shows it: not what is allowed, was judged, and has no more than notes."""
+    return (
+        page.result.verdict not in ("allow", "exempt")
+        or _unseen(page.result)
+        or any(told.severity() is not Severity.AUDIT for told in page.told)
+    )
 
 
 def _unseen(result: Reviewed) -> bool:

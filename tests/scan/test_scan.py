@@ -1,0 +1,268 @@
+"""`ckptguard scan`: the judgement of review over a cluster, in pages; what cannot be listed is said."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+import yaml
+
+from tests.cli.files import write
+from tests.cli.test_review import Run, run
+from tests.runs.fake import FakeApi
+from tests.scan.clusters import SCHEMA, TRAINER, Object, api_of, objects, path_of, run_of
+from webhook.cli import scan as command
+from webhook.model.policy import Modes, Policy
+from webhook.model.release import Release
+from webhook.reports.review import Reviewed
+from webhook.runs.api import Answer
+from webhook.scan.cluster import ClusterScan
+
+__all__ = ["run"]
+
+
+def scanned(
+    api: FakeApi, namespace: str | None = None, policy: Policy | None = None
+) -> tuple[list[Reviewed], ClusterScan]:
+    scan = ClusterScan(api, policy or Policy(), namespace)
+    return list(scan.results()), scan
+
+
+def verdicts(results: list[Reviewed]) -> dict[str, str]:
+    return {f"{one.namespace}/{one.kind}/{one.name}": one.verdict for one in results}
+
+
+def test_runs_and_runtimes_are_judged_as_they_stand() -> None:
+    results, scan = scanned(api_of(objects("good"), objects("lost", bad=True)))
+    assert verdicts(results) == {
+        "good/TrainingRuntime/plain": "allow",
+        "lost/TrainingRuntime/plain": "deny",
+        "good/TrainJob/digits": "allow",
+        "lost/TrainJob/digits": "deny",
+    }
+    assert (scan.notices, scan.faults) == ([], [])
+
+
+def test_one_namespace_leaves_out_the_others() -> None:
+    api = api_of(objects("good"), objects("lost", bad=True))
+    results, _ = scanned(api, "good")
+    assert {one.namespace for one in results} == {"good"}
+    assert not [path for _, path, _ in api.asked if "namespaces/lost" in path]
+
+
+def test_what_is_over_or_going_is_passed_over() -> None:
+    api = api_of(objects("team"))
+    done, going = run_of("team", "done"), run_of("team", "going")
+    done["status"] = {"conditions": [{"type": "Complete", "status": "True"}]}
+    going["metadata"]["deletionTimestamp"] = "2026-12-01T00:00:00Z"
+    api.objects |= {path_of(one): one for one in (done, going)}
+    results, scan = scanned(api)
+    assert [one.name for one in results if one.kind == "TrainJob"] == ["digits"]
+    assert scan.passed_over == 2
+
+
+def test_other_runs_are_seen_over_all_pages() -> None:
+    api = api_of(objects("team"))
+    runs = [run_of("team", f"run-{number:04}") for number in range(450)]
+    runs[0]["spec"]["trainer"]["env"][0]["value"] = runs[449]["spec"]["trainer"]["env"][0]["value"] = "/mnt/ckpt/same"
+    api.objects |= {path_of(one): one for one in runs}
+    results, _ = scanned(api)
+    shared = [one.name for one in results if any(found.rule == "shared-directory" for found in one.findings)]
+    assert shared == ["run-0000", "run-0449"]
+    asked = [params for _, path, params in api.asked if path == f"{TRAINER}/trainjobs"]
+    assert len(asked) == 6
+    assert all(params["limit"] == "200" for params in asked)
+
+
+@pytest.mark.parametrize("mode", ["warn", "audit"])
+def test_where_the_guard_is_tried_out_it_says_what_enforce_would_refuse(mode: str) -> None:
+    labels: Any = {"checkpoint-guard.io/mode": mode}
+    results, _ = scanned(api_of(objects("lost", bad=True, **labels)))
+    assert set(verdicts(results).values()) == {"deny"}
+    by_default, _ = scanned(api_of(objects("lost", bad=True)), policy=Policy(modes=Modes(default=mode)))  # type: ignore[arg-type]
+    assert set(verdicts(by_default).values()) == {"deny"}
+
+
+def test_off_stays_off() -> None:
+    labels: Any = {"checkpoint-guard.io/mode": "off"}
+    results, _ = scanned(api_of(objects("lost", bad=True, **labels)))
+    assert [(one.verdict, one.judged, one.unjudged) for one in results] == [
+        ("allow", False, "the mode of its namespace is off")
+    ] * 2
+
+
+def test_a_claim_that_is_gone_is_missing() -> None:
+    api = api_of(objects("team"))
+    del api.objects["/api/v1/namespaces/team/persistentvolumeclaims/train-ckpt"]
+    results, _ = scanned(api)
+    assert [found.rule for found in results[1].findings if found.severity.value == "deny"] == ["missing-claim"]
+
+
+def test_what_may_not_be_listed_is_said_and_the_rest_goes_on() -> None:
+    api = api_of(objects("team"), objects("lost", bad=True))
+    api.forbidden = {"/api/v1/persistentvolumeclaims", "/api/v1/persistentvolumes"}
+    results, scan = scanned(api)
+    assert scan.notices == [
+        "you may not list persistentvolumes: what depends on them is unknown",
+        "you may not list persistentvolumeclaims: what depends on them is unknown",
+    ]
+    assert scan.faults == []
+    assert verdicts(results)["lost/TrainJob/digits"] == "deny"
+    found = next(one for one in results if (one.namespace, one.kind) == ("team", "TrainJob"))
+    assert found.verdict == "allow"
+    assert {(one.rule, one.severity.value) for one in found.findings} == {("missing-claim", "audit")}
+
+
+def test_without_a_right_to_list_trainjobs_the_runtimes_are_judged_and_it_is_an_error() -> None:
+    api = api_of(objects("lost", bad=True))
+    api.forbidden = {f"{TRAINER}/trainjobs"}
+    results, scan = scanned(api)
+    assert verdicts(results) == {"lost/TrainingRuntime/plain": "deny"}
+    assert [str(fault) for fault in scan.faults] == ["TrainJobs: you may not list trainjobs"]
+
+
+def test_a_tenant_may_scan_the_own_namespace() -> None:
+    api = api_of(objects("lost", bad=True, **{"checkpoint-guard.io/mode": "warn"}))
+    api.forbidden = {"/api/v1/namespaces", "/api/v1/persistentvolumes", "/apis/storage.k8s.io/v1/.*"}
+    results, scan = scanned(api, "lost")
+    assert set(verdicts(results).values()) == {"deny"}
+    assert len(scan.notices) == 3
+
+
+def test_a_list_that_breaks_off_is_unknown_and_a_token_that_is_too_old_goes_on() -> None:
+    def breaks(method: str, path: str, body: Object) -> Answer | None:
+        nonlocal times
+        if path == "/api/v1/persistentvolumeclaims":
+            times += 1
+            return Answer(500, {"message": "etcd"}) if times == 2 else None
+        if path == f"{TRAINER}/trainjobs":
+            lists.append(path)
+            if len(lists) == 2:
+                return Answer(410, {"message": "too old", "metadata": {"continue": "200"}})
+        return None
+
+    times, lists = 0, list[str]()
+    api = api_of(objects("team"))
+    api._react = breaks
+    for number in range(300):
+        claim = {"kind": "PersistentVolumeClaim", "metadata": {"name": f"c{number}", "namespace": "other"}}
+        api.objects[path_of(claim)] = claim
+        one = run_of("team", f"run-{number:04}")
+        api.objects[path_of(one)] = one
+    results, scan = scanned(api)
+    assert len(results) == 302
+    assert scan.notices == ["persistentvolumeclaims cannot be listed: etcd: what depends on them is unknown"]
+
+
+def test_a_cluster_without_trainer_is_an_error() -> None:
+    api = api_of()
+    del api.objects[SCHEMA]
+    _, scan = scanned(api)
+    assert "Kubeflow Trainer is not installed" in str(scan.faults[0])
+
+
+def test_a_stored_runtime_that_cannot_be_read_is_named() -> None:
+    api = api_of(objects("team"))
+    api.objects[f"{TRAINER}/namespaces/team/trainingruntimes/plain"]["spec"]["template"] = 3
+    _, scan = scanned(api)
+    assert "team/plain: " in str(scan.faults[0])
+
+
+def test_no_object_stays_with_its_result() -> None:
+    results, _ = scanned(api_of(objects("lost", bad=True)))
+    assert all(type(found.text) is str for one in results for found in one.findings)
+    assert all(not one.before and not one.after for one in results)
+
+
+# --- the command
+
+
+class _Connected(FakeApi):
+    namespace = "team"
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> FakeApi:
+    api = _Connected(api_of(objects("team"), objects("lost", bad=True)).objects)
+    monkeypatch.setattr(command, "connect", lambda kubeconfig, context: api)
+    return api
+
+
+def test_the_namespace_of_the_context_is_scanned_or_all(run: Run, cluster: FakeApi) -> None:
+    code, out, err = run("scan")
+    assert (code, err) == (0, "")
+    assert "2 scanned: 2 allowed" in out
+    assert "TrainJob/" not in out
+    code, out, _ = run("scan", "-A")
+    assert code == 1
+    assert "TrainJob/digits in lost  cluster: denied" in out
+    assert "in team" not in out
+    assert "4 scanned: 2 denied, 2 allowed" in out
+
+
+def test_all_formats(run: Run, cluster: FakeApi, tmp_path: Path) -> None:
+    files = {name: tmp_path / name for name in ("junit", "sarif", "line")}
+    code, out, _ = run("scan", "-A", "-o", "json", *(f"-o{name}={path}" for name, path in files.items()))
+    answer = json.loads(out)
+    assert (code, answer["schema"], len(answer["results"])) == (1, 1, 4)
+    assert {one["patch"] == [] for one in answer["results"]} == {True}
+    suites = ElementTree.fromstring(files["junit"].read_text())
+    assert (suites.get("name"), suites.get("tests"), suites.get("failures")) == ("ckptguard scan", "4", "2")
+    assert json.loads(files["sarif"].read_text())["runs"][0]["results"]
+    assert "cluster: error: " in files["line"].read_text()
+
+
+def test_fail_on(run: Run, cluster: FakeApi) -> None:
+    del cluster.objects["/api/v1/namespaces/team/persistentvolumeclaims/train-ckpt"]
+    cluster.forbidden = {"/api/v1/.*persistentvolumeclaims"}
+    assert run("scan", "-n", "team")[0] == 0
+    cluster.objects.pop(f"{TRAINER}/namespaces/team/trainingruntimes/plain")
+    assert run("scan", "-n", "team")[0] == 0
+    assert run("scan", "-n", "team", "--fail-on", "not-judged")[0] == 1
+
+
+def test_an_api_server_that_goes_away_is_an_error(run: Run, cluster: FakeApi) -> None:
+    cluster.away = True
+    code, _, err = run("scan")
+    assert code == 2
+    assert "cannot be reached" in err
+
+
+def test_a_dump_gives_what_the_cluster_gives(run: Run, cluster: FakeApi, tmp_path: Path) -> None:
+    dump = {"apiVersion": "v1", "kind": "List", "items": [*objects("team"), *objects("lost", bad=True)[2:]]}
+    path = write(tmp_path, "dump.yaml", yaml.safe_dump(dump))
+    live = json.loads(run("scan", "-A", "-o", "json", "--trainer", "2.3")[1])["results"]
+    code, out, _ = run("scan", "--state", path, "-o", "json", "--trainer", "2.3")
+    dumped = json.loads(out)["results"]
+
+    def told(results: list[dict[str, Any]]) -> list[Any]:
+        left_out = ("file", "line")
+        return sorted(json.dumps({k: v for k, v in one.items() if k not in left_out}) for one in results)
+
+    assert code == 1
+    assert told(dumped) == told(live)
+    reviewed = json.loads(run("review", path, "--without-guard", "-o", "json", "--trainer", "2.3")[1])["results"]
+    assert told(dumped) == told(reviewed)
+
+
+def test_a_dump_by_namespace_and_with_modes(run: Run, tmp_path: Path) -> None:
+    items = [*objects("lost", bad=True, **{"checkpoint-guard.io/mode": "audit"}), *objects("team")[2:]]
+    path = write(tmp_path, "dump.json", json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
+    code, out, _ = run("scan", "--state", path, "-n", "lost", "-o", "json")
+    assert (code, [one["verdict"] for one in json.loads(out)["results"]]) == (1, ["deny", "deny"])
+    assert run("scan", "--state", path, "-n", "team")[0] == 0
+
+
+def test_a_dump_without_objects_is_an_error(run: Run, tmp_path: Path) -> None:
+    assert run("scan", "--state", write(tmp_path, "dump.yaml", "{}"))[0] == 2
+    assert run("scan", "--state", str(tmp_path / "nowhere.yaml"))[0] == 2
+
+
+def test_release_is_what_the_cluster_serves() -> None:
+    results, _ = scanned(api_of(objects("team")))
+    assert results
+    scan = ClusterScan(api_of(objects("team")), Policy(), None, Release.V2_0)
+    assert verdicts(list(scan.results())) == verdicts(results)

@@ -1,0 +1,176 @@
+"""A live cluster, read in pages: first what rules look up, kept small, then the objects, one page at a time.
+
+What may not be listed is said, and what depends on it is unknown. A list that breaks off in the middle is unknown too:
+an object that is not in it may stand in the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import orjson
+
+from webhook.cluster.kinds import (
+    CLAIM,
+    CLASS,
+    CLUSTER_RUNTIME,
+    CSI_DRIVER,
+    KINDS,
+    NAMESPACE,
+    RUNTIME,
+    TRAINJOB,
+    VOLUME,
+)
+from webhook.cluster.live import DEFAULT_CLASS, FREE_VOLUMES, LiveView, Wanted, directories_by
+from webhook.cluster.live_files import published_release
+from webhook.cluster.tables import Tables
+from webhook.model.cluster import Gap, Runtime, finished
+from webhook.model.names import API_VERSION
+from webhook.model.policy import Policy
+from webhook.model.release import Release
+from webhook.reports.review import Fault, Place, Reviewed
+from webhook.runs.api import Answer, Api
+from webhook.scan.stored import enforced, enforced_namespace, judge_stored
+
+AT: Final = Place("cluster")
+"""Where the objects stand, as reports have it."""
+
+_SCHEMA: Final = f"/openapi/v3/apis/{API_VERSION}"
+_PAGE: Final = 200
+_STATE: Final = (NAMESPACE, CLASS, CSI_DRIVER, VOLUME, CLAIM, CLUSTER_RUNTIME, RUNTIME)
+"""In this order: a TrainJob's directory is worked out with the runtimes at hand."""
+_LISTS: Final = {FREE_VOLUMES: VOLUME, DEFAULT_CLASS: CLASS}
+
+
+class ScanView(LiveView):
+    """The tables as they were filled: what is not in them is absent, or unknown where it could not be listed."""
+
+    __slots__ = ("_unlisted",)
+
+    def __init__(self, tables: Tables, unlisted: Mapping[str, str], release: Release | None) -> None:
+        super().__init__(tables, {}, release)
+        self._unlisted = unlisted
+
+    def _look(self, wanted: Wanted, stored: Any) -> Any:
+        if stored is not None:
+            return stored
+        return Gap.UNKNOWN if not self._synced(_LISTS.get(wanted[0], wanted[0])) else Gap.ABSENT
+
+    def _synced(self, kind: str) -> bool:
+        return kind not in self._unlisted
+
+    def snapshot(self, namespace: str, trainjob: str) -> Runtime | Gap:
+        return Gap.UNKNOWN
+
+    def why_unknown(self, kind: str) -> str:
+        return self._unlisted.get(kind) or super().why_unknown(kind)
+
+
+class ClusterScan:
+    """One look at a cluster. ``namespace`` None: all of them. Call ``results`` once; it raises Unreachable.
+
+    ``notices`` and ``faults`` are complete when the results are.
+    """
+
+    def __init__(self, api: Api, policy: Policy, namespace: str | None = None, release: Release | None = None) -> None:
+        self._api = api
+        self._policy = enforced(policy)
+        self._namespace = namespace
+        self._release = release
+        self._unlisted: dict[str, str] = {}
+        self.notices: list[str] = []
+        self.faults: list[Fault] = []
+        self.passed_over = 0
+        """TrainJobs that are over or are being deleted."""
+
+    def results(self) -> Iterator[Reviewed]:
+        """Runtimes first, then the unfinished TrainJobs, in the order in which the API server lists them."""
+        release = self._release or self._served()
+        tables = Tables()
+        for kind in _STATE:
+            for raw in self._listed(kind):
+                kept = enforced_namespace(raw) if kind == NAMESPACE else raw
+                tables.by_kind[kind].put(orjson.dumps(kept))
+        tables.runs.work_out_by(directories_by(tables, self._policy, release))
+        for raw in self._listed(TRAINJOB):
+            tables.runs.put(orjson.dumps(raw))
+        view = ScanView(tables, self._unlisted, release)
+        yield from self._runtimes(tables, view, release)
+        if TRAINJOB in self._unlisted:
+            self.faults.append(Fault(None, f"TrainJobs: {self._unlisted[TRAINJOB]}"))
+            return
+        for raw in self._listed(TRAINJOB):
+            metadata = raw.get("metadata") or {}
+            if finished(raw) or metadata.get("deletionTimestamp"):
+                self.passed_over += 1
+                continue
+            stored = {"apiVersion": API_VERSION, "kind": TRAINJOB, **raw}
+            namespace, name = str(metadata.get("namespace") or "default"), str(metadata.get("name") or "")
+            yield judge_stored(TRAINJOB, namespace, name, stored, view, self._policy, release, AT)
+        if TRAINJOB in self._unlisted:
+            self.faults.append(Fault(None, f"TrainJobs: {self._unlisted[TRAINJOB]}"))
+
+    def _runtimes(self, tables: Tables, view: ScanView, release: Release | None) -> Iterator[Reviewed]:
+        for kind, table in ((CLUSTER_RUNTIME, tables.cluster_runtimes), (RUNTIME, tables.runtimes)):
+            if kind == CLUSTER_RUNTIME and self._namespace is not None:
+                continue
+            for key, fault in sorted(table.faults.items()):
+                self.faults.append(Fault(None, f"{'/'.join(filter(None, key))}: {fault}"))
+            for namespace, name in sorted(table.all_keys()):
+                runtime = table.get(namespace, name)
+                if runtime is None or (runtime.raw.get("metadata") or {}).get("deletionTimestamp"):
+                    continue
+                yield judge_stored(kind, namespace, name, runtime.raw, view, self._policy, release, AT)
+
+    def _served(self) -> Release | None:
+        """From the published schema, which everybody may read, unlike the CRD."""
+        answer = self._api.request("GET", _SCHEMA)
+        if answer.code == 404:
+            self.faults.append(Fault(None, f"the cluster serves no {API_VERSION}: Kubeflow Trainer is not installed"))
+            return None
+        found = published_release(answer.body) if answer.ok else None
+        if found is None:
+            self.notices.append("the Trainer release cannot be told, so each TrainJob's fields tell it: say --trainer")
+        return found
+
+    def _listed(self, kind: str) -> Iterator[Mapping[str, Any]]:
+        """The objects of a kind, page by page; why it is not complete goes into ``_unlisted``."""
+        if kind in self._unlisted:
+            return
+        where = KINDS[kind]
+        path = where.collection
+        if self._namespace is not None and where.namespaced:
+            path = where.path(self._namespace, "").rstrip("/")
+        asked = {"limit": str(_PAGE)}
+        while True:
+            answer = self._api.request("GET", path, asked)
+            if not answer.ok and not (answer.code == 410 and _more(answer)):
+                if kind == NAMESPACE and self._namespace is not None and answer.code == 403:
+                    # Whoever works in one namespace may read that one, and list none.
+                    answer = self._api.request("GET", where.path("", self._namespace))
+                    if answer.ok:
+                        yield answer.body
+                        return
+                self._cannot(kind, answer)
+                return
+            yield from answer.body.get("items") or ()
+            more = _more(answer)
+            if not more:
+                return
+            # After 410 the token is one for the rest as it is now (Kubernetes API, "limit" and "continue").
+            asked["continue"] = more
+
+    def _cannot(self, kind: str, answer: Answer) -> None:
+        where = "" if self._namespace is None or not KINDS[kind].namespaced else f" in namespace {self._namespace}"
+        words = {
+            403: f"you may not list {KINDS[kind].resource}{where}",
+            404: f"the cluster does not serve {KINDS[kind].resource}",
+        }.get(answer.code, f"{KINDS[kind].resource} cannot be listed{where}: {answer.message[:200]}")
+        self._unlisted[kind] = words
+        if kind != TRAINJOB:
+            self.notices.append(f"{words}: what depends on them is unknown")
+
+
+def _more(answer: Answer) -> str:
+    return str((answer.body.get("metadata") or {}).get("continue") or "")
