@@ -19,7 +19,7 @@ from webhook.decision import review_object
 from webhook.effective import kept
 from webhook.model.policy import Policy
 from webhook.model.request import Request
-from webhook.script import cache
+from webhook.programs import cache
 from webhook.server.envelope import parse_review
 from webhook.server.run import spare_collections
 

@@ -21,7 +21,7 @@ from webhook.model.cluster import Claim, Gap
 from webhook.model.policy import Policy
 from webhook.model.release import Release
 from webhook.model.request import Request
-from webhook.script import cache
+from webhook.programs import cache
 from webhook.server.envelope import judged, patched
 
 Object = dict[str, Any]
@@ -223,7 +223,7 @@ def _rows(name: str, number: int, small: float, large: float, parse: float, agai
 def _tree_sitter() -> Callable[[str], object]:
     import tree_sitter
 
-    from webhook.script.grammar import bash
+    from webhook.programs.grammar import bash
 
     parser = tree_sitter.Parser(tree_sitter.Language(bash()))
     return lambda text: parser.parse(text.encode())

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from webhook.cli import main
-from webhook.frameworks import FRAMEWORKS
+from webhook.programs.frameworks import FRAMEWORKS
 
 
 def test_every_framework_has_all_its_cells(capsys: pytest.CaptureFixture[str]) -> None:

@@ -21,10 +21,10 @@ from typing import Final
 
 from webhook.model.rule import Rule
 from webhook.model.script import Launch, Remark
+from webhook.programs.loads import loads
+from webhook.programs.names import saves
+from webhook.programs.program import Script, read_script
 from webhook.rules import RULES
-from webhook.script.loads import loads
-from webhook.script.names import saves
-from webhook.script.program import Script, read_script
 
 OUT: Final = "/mnt/ckpt/run"
 _PLACES: Final = re.compile(

@@ -22,7 +22,7 @@ from webhook.model.names import KINDS
 from webhook.model.policy import DirectoryPolicy, Limits, Policy
 from webhook.model.release import Release
 from webhook.model.request import Request
-from webhook.script import cache
+from webhook.programs import cache
 
 OTHER = Policy(
     directory=DirectoryPolicy(variables=("OUTPUT_DIR", "CKPT_DIR")),

@@ -12,11 +12,11 @@ from webhook.cli import main
 from webhook.cli.init import yaml_of
 from webhook.cluster.files import FileView, load_text
 from webhook.decision import default_object, review_object
-from webhook.frameworks import FRAMEWORKS
 from webhook.model.cluster import StorageClass
 from webhook.model.policy import DirectoryPolicy, Limits, Policy
 from webhook.model.release import Release
 from webhook.model.request import Request
+from webhook.programs.frameworks import FRAMEWORKS
 from webhook.runs.start import Plan, checkpoint_bytes, choose_class, claim_size, objects
 from webhook.runs.starters import STARTERS, Starter
 

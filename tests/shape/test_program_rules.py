@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-from importlib import import_module
 
 import pytest
 
 from tests.rules.cases import FOLDER
-from webhook.frameworks import FRAMEWORKS
 from webhook.model.finding import Severity
 from webhook.model.rule import Rule
+from webhook.programs.frameworks import FRAMEWORKS
+from webhook.programs.rules import program_rule
 from webhook.rules import RULES
 
 ABOUT_PROGRAMS = [rule for rule in RULES if rule.reads_program]
@@ -21,8 +21,8 @@ ABOUT_PROGRAMS = [rule for rule in RULES if rule.reads_program]
 @pytest.mark.parametrize("rule", ABOUT_PROGRAMS, ids=lambda rule: rule.id)
 def test_what_stands_for_a_rule_is_that_rule(rule: Rule) -> None:
     """The files of these rules are imported when they are asked; until then the tuple tells what has to be known."""
-    own = import_module(rule.check.__module__).RULE
-    assert (own.id, own.severity, own.on_runtime, own.reads_program) == (rule.id, rule.severity, rule.on_runtime, True)
+    own = program_rule(rule.id)
+    assert (own.id, own.severity, own.on_runtime) == (rule.id, rule.severity, rule.on_runtime)
 
 
 def test_nothing_that_reads_programs_is_imported_before_there_is_one() -> None:
@@ -30,7 +30,12 @@ def test_nothing_that_reads_programs_is_imported_before_there_is_one() -> None:
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     loaded = set(done.stdout.split())
     assert "webhook.rules.claim_not_shared" in loaded
-    assert not loaded & {"webhook.script.program", "webhook.script.python", "webhook.frameworks", "tree_sitter"}
+    assert not loaded & {
+        "webhook.programs.program",
+        "webhook.programs.python",
+        "webhook.programs.frameworks",
+        "tree_sitter",
+    }
     assert not loaded & {f"webhook.rules.{rule.id.replace('-', '_')}" for rule in ABOUT_PROGRAMS}
 
 

@@ -13,11 +13,12 @@ from tests.rules.cases import FOLDER
 from webhook.rules import RULES
 
 HOUSE = Path(__file__).parents[2]
-FILES = sorted(path for path in (HOUSE / "webhook" / "rules").glob("*.py") if path.name != "__init__.py")
+FOLDERS = (HOUSE / "webhook" / "rules", HOUSE / "webhook" / "programs" / "rules")
+FILES = sorted(path for folder in FOLDERS for path in folder.glob("*.py") if path.name != "__init__.py")
 
 
 def test_every_file_is_in_rules_and_named_after_its_id() -> None:
-    assert sorted(rule.id.replace("-", "_") for rule in RULES) == [path.stem for path in FILES]
+    assert sorted(rule.id.replace("-", "_") for rule in RULES) == sorted(path.stem for path in FILES)
 
 
 def test_ids_are_told_once() -> None:
@@ -34,8 +35,9 @@ def test_a_rule_file(path: Path) -> None:
     assert re.search(r"^Silent when: ", rest, re.MULTILINE)
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom):
-            assert not (node.module or "").startswith("webhook.rules"), "rules do not import each other"
-    rule = importlib.import_module(f"webhook.rules.{path.stem}").RULE
+            for package in ("webhook.rules", "webhook.programs.rules"):
+                assert not (node.module or "").startswith(package), "rules do not import each other"
+    rule = importlib.import_module(".".join(path.relative_to(HOUSE).with_suffix("").parts)).RULE
     assert rule.id == path.stem.replace("_", "-")
     assert rule.why
     assert not rule.why.endswith(".")

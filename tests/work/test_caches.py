@@ -12,7 +12,7 @@ from tests.work.shapes import CLAIM, ask, container, job, runtime, trainjob
 from webhook.model import caches
 from webhook.model.bounded import Bounded
 from webhook.model.caches import ALL, CEILINGS, MIB
-from webhook.script import cache
+from webhook.programs import cache
 
 KNOWN = ("model/caches.py", "decision/asked.py", "model/fields.py", "rules/unknown_field.py")
 """What keeps nothing that a user wrote may keep it without a weight."""

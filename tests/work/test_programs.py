@@ -9,9 +9,9 @@ import pytest
 from tests.work.shapes import CLAIM, Object, ask, container, job, runtime, trainjob
 from webhook.model.budget import PROGRAM_BYTES
 from webhook.model.script import Place
-from webhook.script import cache, shell, sources
-from webhook.script.python import Source
-from webhook.script.shell import NotRead, read_shell
+from webhook.programs import cache, shell, sources
+from webhook.programs.python import Source
+from webhook.programs.shell import NotRead, read_shell
 
 
 def python_text(seed: int, size: int = 20_000) -> str:
@@ -122,7 +122,7 @@ def test_ordinary_shell_stays_far_below_that_bound() -> None:
     "line", ["a = a + a\n", "self.a = self.a + b\n", "x = sorted(glob.glob(x))[-1]\n", "a = torch.load(a)\n"]
 )
 def test_a_name_with_many_values_is_not_followed_for_each_use(monkeypatch: pytest.MonkeyPatch, line: str) -> None:
-    from webhook.script.python import Python
+    from webhook.programs.python import Python
 
     steps = 0
     value = Python._value

@@ -128,7 +128,7 @@ def _rule_ids() -> tuple[str, ...]:
 
 
 def _framework_ids() -> tuple[str, ...]:
-    from webhook.frameworks import FRAMEWORKS
+    from webhook.programs.frameworks import FRAMEWORKS
 
     return tuple(one.id for one in FRAMEWORKS)
 

@@ -15,8 +15,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """0, or 2 for an id that is none."""
-    from webhook.frameworks import FRAMEWORKS
-    from webhook.frameworks.framework import CELLS
+    from webhook.programs.frameworks import FRAMEWORKS
+    from webhook.programs.frameworks.framework import CELLS
 
     shown = [one for one in FRAMEWORKS if arguments.framework in (None, one.id)]
     if not shown:

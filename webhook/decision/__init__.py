@@ -27,7 +27,7 @@ from webhook.model.rule import Rule
 from webhook.model.script import Lines
 from webhook.model.subject import Subject
 from webhook.model.verdict import Decision, Defaulted, Facts
-from webhook.script import held
+from webhook.programs import held
 
 __all__ = ["build_subject", "default_object", "review_object"]
 

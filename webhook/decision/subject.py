@@ -20,11 +20,12 @@ from webhook.model.release import Release
 from webhook.model.request import Request
 from webhook.model.script import Program, Written
 from webhook.model.subject import Subject
-from webhook.script import find_directory, find_programs, origin_of, remarks_on
+from webhook.programs import find_directory, find_programs, origin_of, remarks_on
+from webhook.programs.rules import program_rule
 from webhook.storage import classify
 
 if TYPE_CHECKING:
-    from webhook.script import Script
+    from webhook.programs import Script
 
 _STRAYS: Final = "directory-not-used"
 
@@ -188,7 +189,7 @@ def _required(request: Request, cluster: ClusterView) -> bool:
 
 def _directory_of(script: Script) -> Written | None:
     """The directory that a program writes to. The frameworks are imported with the first program that is read."""
-    from webhook.frameworks import directory_of
+    from webhook.programs.frameworks import directory_of
 
     return directory_of(script)
 
@@ -239,10 +240,8 @@ def with_strays(subject: Subject) -> Subject:
     for program in subject.programs():
         if program.remarks.get(_STRAYS) == ():
             continue
-        from webhook.rules.directory_not_used import look
-
         job, container = program.job, program.container
-        for remark in remarks_on(program, _STRAYS, look):
+        for remark in remarks_on(program, _STRAYS, program_rule(_STRAYS).look):
             origin = origin_of(job, container, remark.place)
             found.append(infer(effective, job, container, remark.directory, "the program", origin))
     if not found:

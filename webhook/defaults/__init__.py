@@ -46,11 +46,11 @@ from webhook.model.release import Release
 from webhook.model.request import Request
 from webhook.model.script import Written
 from webhook.model.verdict import Defaulted
-from webhook.script import find_directory
+from webhook.programs import find_directory
 from webhook.storage import classify
 
 if TYPE_CHECKING:
-    from webhook.script import Script
+    from webhook.programs import Script
 
 TRAINJOB_CREATE: Final = (tiered_layout.DEFAULT, checkpoint_volume.DEFAULT, checkpoint_variables.DEFAULT)
 TRAINJOB_PUT_BACK: Final = (put_back.DEFAULT, restore_managers.DEFAULT)
@@ -214,7 +214,7 @@ def _look(context: Context) -> None:
 
 def _directory_of(script: Script) -> Written | None:
     """What the program itself names counts as named. The frameworks are imported with the first one that is read."""
-    from webhook.frameworks import directory_of
+    from webhook.programs.frameworks import directory_of
 
     return directory_of(script)
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from msgspec import Struct
 
 from webhook.model.finding import Finding, Severity
+from webhook.model.script import Look
 from webhook.model.subject import Subject
 
 
@@ -30,3 +31,17 @@ class Rule(Struct, frozen=True):
     reads_pods_only: bool = False
     """It looks at nothing but the spec, the runtime, the release and the pods that come of them (not at the cluster,
     the policy, the rest of the request): where it was silent on the same ones before, it is not asked again."""
+
+
+class ProgramRule(Struct, frozen=True):
+    """One bad pattern in a training program, as its file has it.
+
+    ``look`` gets one program and yields remarks; it knows no object, cluster or policy. The other fields are as in
+    ``Rule``.
+    """
+
+    id: str
+    severity: Severity
+    why: str
+    look: Look
+    on_runtime: Severity

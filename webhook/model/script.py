@@ -1,6 +1,6 @@
 """What a decision keeps of a training program: where a line stands, what a rule said of it, and how it is started.
 
-The program itself (``webhook.script.Script``) is read anew when it is needed and is not kept; this is.
+The program itself (``webhook.programs.Script``) is read anew when it is needed and is not kept; this is.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ class Program(Struct):
     """The program of one training container.
 
     ``remarks`` holds what each rule said, by its id; it is shared with later decisions on the same text, values and
-    launch. ``read`` gives the ``webhook.script.Script`` (parsed on the first call of a decision). Where ``named`` is
+    launch. ``read`` gives the ``webhook.programs.Script`` (parsed on the first call of a decision). Where ``named`` is
     set, both leave out what the run's directory is called; ``named`` gives the program with that name in it.
     """
 

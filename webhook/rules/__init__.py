@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from importlib import import_module
 from typing import Final
 
 from webhook.model.finding import Finding, Severity
 from webhook.model.rule import Rule
 from webhook.model.subject import Subject
+from webhook.programs import program_findings
+from webhook.programs.rules import PROGRAM_RULES, module_of, program_rule
 from webhook.rules.bucket_annotation_missing import RULE as BUCKET_ANNOTATION_MISSING
 from webhook.rules.bucket_mount import RULE as BUCKET_MOUNT
 from webhook.rules.cached_writes import RULE as CACHED_WRITES
@@ -49,15 +50,15 @@ from webhook.rules.wedging_update import RULE as WEDGING_UPDATE
 from webhook.rules.zone_split import RULE as ZONE_SPLIT
 
 
-def _about_programs(name: str, severity: Severity = Severity.WARN) -> Rule:
-    """A rule about programs. Its file is imported when it is asked: most jobs have no program that could be read."""
-    module = f"webhook.rules.{name.replace('-', '_')}"
+def _about_programs(rule_id: str, severity: Severity) -> Rule:
+    """A rule about programs, as one about pods. Its file is imported when it is asked: most jobs have no program."""
 
     def check(subject: Subject) -> Iterator[Finding]:
-        return import_module(module).RULE.check(subject)  # type: ignore[no-any-return]
+        rule = program_rule(rule_id)
+        return program_findings(subject.programs(), rule_id, rule.look, rule.why)
 
-    check.__module__ = module
-    return Rule(name, severity, "", check, severity, reads_program=True)
+    check.__module__ = module_of(rule_id)
+    return Rule(rule_id, severity, "", check, severity, reads_program=True)
 
 
 RULES: Final[tuple[Rule, ...]] = (
@@ -98,31 +99,7 @@ RULES: Final[tuple[Rule, ...]] = (
     LOST_BY_KUEUE,
     SHORT_GRACE,
     CLAIMS_ON_WORKER_CLUSTER,
-    _about_programs("text-order-resume"),
-    _about_programs("resume-without-checkpoint"),
-    _about_programs("resume-not-asked-for"),
-    _about_programs("unused-resume-argument"),
-    _about_programs("fixed-resume-path"),
-    _about_programs("never-resumed"),
-    _about_programs("never-saved"),
-    _about_programs("optimizer-not-restored"),
-    _about_programs("exit-status-lost"),
-    _about_programs("weights-only-checkpoint"),
-    _about_programs("overwritten-output"),
-    _about_programs("overwritten-checkpoint"),
-    _about_programs("single-checkpoint-kept"),
-    _about_programs("unlimited-checkpoints"),
-    _about_programs("timestamped-directory"),
-    _about_programs("directory-not-used"),
-    _about_programs("unguarded-rank-write"),
-    _about_programs("ranks-resume-apart"),
-    _about_programs("sigterm-not-forwarded"),
-    _about_programs("no-flush-on-sigterm", Severity.AUDIT),
-    _about_programs("fast-only-checkpoint"),
-    _about_programs("gathered-shards", Severity.AUDIT),
-    _about_programs("fixed-world-size", Severity.AUDIT),
-    _about_programs("save-interval", Severity.AUDIT),
-    _about_programs("program-not-read", Severity.AUDIT),
+    *(_about_programs(*entry) for entry in PROGRAM_RULES.items()),
     # The last: it tells what the others were not shown.
     JUDGED_IN_PART,
 )

@@ -26,13 +26,14 @@ from webhook.model.rule import Rule
 from webhook.model.script import Remark
 from webhook.model.sign import ODD_CLAIMS
 from webhook.model.subject import Subject
-from webhook.script import program_findings
+from webhook.programs import program_findings
 from webhook.storage import driver_of
 
 if TYPE_CHECKING:
-    from webhook.script import Script
+    from webhook.programs import Script
 
 ID: Final = "bucket-mount"
+_WHY: Final = "the save fails at the rename, so no checkpoint is ever whole and there is none to resume from"
 _CANNOT_RENAME: Final = frozenset(("s3.csi.aws.com",))
 _RENAMES: Final = ("os.replace", "os.rename", "os.renames", "shutil.move")
 
@@ -57,7 +58,7 @@ def check(subject: Subject) -> Iterator[Finding]:
         if checkpoint.storage.kind is StorageKind.OBJECT_STORE and driver_of(checkpoint.storage) in _CANNOT_RENAME
     }
     if on_bucket:
-        for finding in program_findings(subject, ID, look):
+        for finding in program_findings(subject.programs(), ID, look, _WHY):
             if (finding.job, finding.container) in on_bucket:
                 yield finding
 
@@ -65,7 +66,7 @@ def check(subject: Subject) -> Iterator[Finding]:
 RULE = Rule(
     id=ID,
     severity=Severity.WARN,
-    why="the save fails at the rename, so no checkpoint is ever whole and there is none to resume from",
+    why=_WHY,
     check=check,
     on_runtime=Severity.WARN,
     when=ODD_CLAIMS,

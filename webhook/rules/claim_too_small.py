@@ -28,11 +28,11 @@ from webhook.model.script import Remark
 from webhook.model.sign import SIZED
 from webhook.model.size import format_at_least, format_bytes
 from webhook.model.subject import Subject
-from webhook.script.values import as_number
+from webhook.programs.values import as_number
 from webhook.storage import Use, claim_uses, needed_size, new_claim, size_annotation
 
 if TYPE_CHECKING:
-    from webhook.script import Script
+    from webhook.programs import Script
 
 KEPT = 1
 """Copies that a program keeps at least."""
@@ -96,7 +96,7 @@ def _kept(subject: Subject) -> int:
 
 def _copies(script: Script) -> Iterator[Remark]:
     """The number of each framework's setting, kept with what the rules said of the program."""
-    from webhook.frameworks import find_calls, find_uses
+    from webhook.programs.frameworks import find_calls, find_uses
 
     for use in (*find_uses(script), *find_calls(script)):
         number = as_number(use.keep.value) if use.keep is not None else None

@@ -26,13 +26,14 @@ from webhook.model.pod import StorageKind
 from webhook.model.rule import Rule
 from webhook.model.script import Remark
 from webhook.model.subject import Subject
-from webhook.script import program_findings
-from webhook.script.values import is_true
+from webhook.programs import program_findings
+from webhook.programs.values import is_true
 
 if TYPE_CHECKING:
-    from webhook.script import Script
+    from webhook.programs import Script
 
 ID: Final = "each-node-writes"
+_WHY: Final = "nodes overwrite and remove each other's files while they save, so the newest checkpoint may be torn"
 _SETTING: Final = "save_on_each_node"
 _ARGUMENTS: Final = (
     "TrainingArguments",
@@ -69,7 +70,7 @@ def check(subject: Subject) -> Iterator[Finding]:
         if checkpoint.storage.kind in _SHARED and not checkpoint.per_pod and checkpoint.job.pods > 1
     }
     if shared:
-        for finding in program_findings(subject, ID, look):
+        for finding in program_findings(subject.programs(), ID, look, _WHY):
             if (finding.job, finding.container) in shared:
                 yield finding
 
@@ -77,7 +78,7 @@ def check(subject: Subject) -> Iterator[Finding]:
 RULE = Rule(
     id=ID,
     severity=Severity.WARN,
-    why="nodes overwrite and remove each other's files while they save, so the newest checkpoint may be torn",
+    why=_WHY,
     check=check,
     on_runtime=Severity.WARN,
 )

@@ -1,0 +1,86 @@
+"""The frameworks, in the order of the table: an explicit tuple, so that one is in it or it is nowhere.
+
+One module = one framework: a ``FRAMEWORK`` (its row, and ``uses`` that finds it in a script). Facts come from the
+released source that its docstring names.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from webhook.model.script import Written
+from webhook.programs import Script
+from webhook.programs.flow import in_loop
+from webhook.programs.frameworks.accelerate import FRAMEWORK as ACCELERATE
+from webhook.programs.frameworks.axolotl import FRAMEWORK as AXOLOTL
+from webhook.programs.frameworks.dcp import FRAMEWORK as DCP
+from webhook.programs.frameworks.deepspeed import FRAMEWORK as DEEPSPEED
+from webhook.programs.frameworks.framework import Framework, Setting, Use, mended, told
+from webhook.programs.frameworks.hf_trainer import FRAMEWORK as HF_TRAINER
+from webhook.programs.frameworks.lightning import FRAMEWORK as LIGHTNING
+from webhook.programs.frameworks.llamafactory import FRAMEWORK as LLAMAFACTORY
+from webhook.programs.frameworks.megatron import FRAMEWORK as MEGATRON
+from webhook.programs.frameworks.orbax import FRAMEWORK as ORBAX
+from webhook.programs.frameworks.pytorch import FRAMEWORK as PYTORCH
+from webhook.programs.frameworks.torchtune import FRAMEWORK as TORCHTUNE
+from webhook.programs.frameworks.training_hub import FRAMEWORK as TRAINING_HUB
+from webhook.programs.frameworks.verl import FRAMEWORK as VERL
+from webhook.programs.frameworks.xgboost import FRAMEWORK as XGBOOST
+from webhook.programs.names import saves
+from webhook.programs.values import head
+
+FRAMEWORKS: Final[tuple[Framework, ...]] = (
+    HF_TRAINER,
+    LLAMAFACTORY,
+    TRAINING_HUB,
+    MEGATRON,
+    DEEPSPEED,
+    DCP,
+    PYTORCH,
+    LIGHTNING,
+    ACCELERATE,
+    TORCHTUNE,
+    AXOLOTL,
+    VERL,
+    ORBAX,
+    XGBOOST,
+)
+
+__all__ = ["FRAMEWORKS", "Framework", "Setting", "Use", "directory_of", "find_calls", "find_uses", "mended", "told"]
+
+
+def directory_of(script: Script) -> Written | None:
+    """The directory that the program writes its checkpoints to, where its text names one whole."""
+    for use in find_uses(script):
+        setting = use.directory
+        if setting is None or not setting.given or (use.saves is not None and use.saves.value is False):
+            continue
+        if isinstance(setting.value, str) and setting.value.startswith("/"):
+            return Written(setting.value, setting.name, setting.place)
+    for save in saves(script):
+        directory = head(save.value).rpartition("/")[0]
+        if save.numbered and directory.startswith("/") and in_loop(save.python, save.call):
+            return Written(directory, save.function, save.python.at(save.call))
+    return None
+
+
+def find_uses(script: Script) -> tuple[Use, ...]:
+    """Every use of a framework with settings of its own in the script, in the order of the table; found once."""
+    return _find(script)[0]
+
+
+def find_calls(script: Script) -> tuple[Use, ...]:
+    """The same for those that a loop of the program's own calls: plain PyTorch, DeepSpeed and the like."""
+    return _find(script)[1]
+
+
+def _find(script: Script) -> tuple[tuple[Use, ...], tuple[Use, ...]]:
+    found: tuple[tuple[Use, ...], tuple[Use, ...]] | None = script.memo.get("uses")
+    if found is None:
+        every = [use for framework in FRAMEWORKS for use in framework.uses(script)]
+        found = (
+            tuple(use for use in every if not use.framework.by_hand),
+            tuple(use for use in every if use.framework.by_hand),
+        )
+        script.memo["uses"] = found
+    return found

@@ -1,0 +1,47 @@
+"""How many copies a program that saves in a loop of its own leaves: what frameworks without a setting for it share."""
+
+from __future__ import annotations
+
+import ast
+from typing import Final
+
+from webhook.programs import Python
+from webhook.programs.flow import in_loop
+from webhook.programs.frameworks.framework import Setting
+from webhook.programs.loads import removes_files
+from webhook.programs.names import Save, tag_of
+
+_REMOVES: Final = ("rmtree", "remove", "unlink", "removedirs", "rmdir", "delete_folder")
+
+
+def cleans_up(python: Python) -> bool:
+    """Whether it removes files: whatever they are, they may be old checkpoints."""
+    memo: bool | None = python.memo.get("cleans up")
+    if memo is None:
+        memo = any(True for _ in python.named(*_REMOVES)) or any(
+            removes_files(python, call) for call in python.source.calls
+        )
+        python.memo["cleans up"] = memo
+    return memo
+
+
+def copies_of(python: Python, save: Save) -> Setting | None:
+    """None where the number of copies cannot be told. Its value is None where a save in a loop is named by the step and
+    nothing removes any, so that their number grows with the run (epochs are few)."""
+    if not save.numbered or cleans_up(python) or not in_loop(python, save.call) or not _by_step(python, save):
+        return None
+    return Setting("os.remove", None, python.at(save.call), given=False)
+
+
+def _by_step(python: Python, save: Save) -> bool:
+    names: list[str] = []
+    for node in (save.path, tag_of(python, save.call)):
+        for origin, _ in python.origins(node, save.call.around) if node is not None else ():
+            for part in ast.walk(origin):
+                if isinstance(part, ast.Name):
+                    names.append(part.id.lower())
+                elif isinstance(part, ast.Attribute):
+                    names.append(part.attr.lower())
+    return any("step" in name or name in ("iteration", "iter_num") for name in names) and not any(
+        "epoch" in name for name in names
+    )

@@ -1,0 +1,228 @@
+"""Hugging Face Trainer, and the trainers of TRL and sentence-transformers, which are subclasses of it.
+
+Read in transformers 4.57.1 and 5.24.0: ``training_args.py`` (``output_dir`` is ``trainer_output`` where it is not
+given, ``save_strategy`` ``steps``, ``save_steps`` 500, ``save_total_limit`` None; ``resume_from_checkpoint`` is for
+scripts, the Trainer does not use it; ``enable_jit_checkpoint``, the save on SIGTERM, since 5.0 and off by default) and
+``trainer.py`` (``train(resume_from_checkpoint=True)`` raises where ``get_last_checkpoint(output_dir)`` is None; nothing
+in it reads ``args.resume_from_checkpoint``). Read in trl 1.16.0: ``scripts/sft.py``, ``dpo.py``, ``grpo.py`` and the
+others call ``trainer.train(resume_from_checkpoint=training_args.resume_from_checkpoint)``. Read in
+sentence-transformers 6.2.0: ``base/trainer.py`` and ``base/training_args.py`` leave ``train``, the saving and the
+resuming as they are.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from typing import Final
+
+from webhook.programs import UNKNOWN, Call, Invocation, Python, Script, Value
+from webhook.programs.corrected import in_line, looked_for
+from webhook.programs.frameworks.framework import Framework, Setting, Use, call_setting, flag_setting, is_open, turned
+from webhook.programs.pasted import headed, quoted
+from webhook.programs.values import is_true
+
+_LIBRARIES: Final = ("transformers", "trl", "sentence_transformers")
+_TRL_COMMANDS: Final = frozenset(("sft", "dpo", "grpo", "kto", "reward", "rloo", "distillation"))
+
+
+def is_trainer(python: Python, name: str) -> bool:
+    """Whether a dotted name is a trainer class of transformers or TRL, or one that this text derives from it."""
+    for _ in range(8):
+        if name.partition(".")[0] in _LIBRARIES:
+            return name.endswith("Trainer")
+        derived = python.source.classes.get(name)
+        if derived is None or not derived.bases:
+            return False
+        above = python.source.dotted(derived.bases[0])[0]
+        if above == name:
+            return False
+        name = above
+    return False
+
+
+def is_arguments(name: str) -> bool:
+    """Whether a dotted name is a class of training arguments: ``TrainingArguments``, TRL's ``SFTConfig``."""
+    top, _, last = name.partition(".")
+    last = last.rpartition(".")[2]
+    if top in ("transformers", "sentence_transformers"):
+        return last.endswith("TrainingArguments")
+    return top == "trl" and last.endswith("Config") and last != "ModelConfig"
+
+
+def train_calls(python: Python) -> list[Call]:
+    """``trainer.train(...)``: on an object that is made here by a trainer's class, or that is called a trainer."""
+    known, named = [], []
+    for call in python.methods("train"):
+        made_by = python.class_of(call.receiver, call.around)
+        if is_trainer(python, made_by):
+            known.append(call)
+        elif "trainer" in call.name.lower() and (not made_by or made_by.endswith("Trainer")):
+            named.append(call)
+    return known or named
+
+
+def resumed(script: Script, python: Python, train: Call, where: str, at: ast.AST | Call | None = None) -> str:
+    """The line of a ``train()`` that resumes from the newest checkpoint in ``where``, as far as there is one.
+
+    ``at`` is the node in its line that is pointed at, where that is not the call. ``where`` is ``""`` where only the
+    trainer knows.
+    """
+    where = where or f"{python.text(train.receiver) if train.receiver is not None else 'trainer'}.args.output_dir"
+    name = next((own for own, dotted in python.source.imports.items() if dotted.endswith(".get_last_checkpoint")), "")
+    last = f"{name or 'get_last_checkpoint'}({where})"
+    setting = f"resume_from_checkpoint={last} if os.path.isdir({where}) else None"
+    line = in_line(script, python.at(at or train), setting, train, position=0)
+    if line == setting and not train.name.startswith("()"):
+        line = f"{train.name}({setting})"
+    own = () if name else ("from transformers.trainer_utils import get_last_checkpoint",)
+    missing = () if "os" in python.source.imports else ("import os",)
+    return headed(python, line, *missing, *own) if own or missing else line
+
+
+def arguments_calls(python: Python) -> Iterator[Call]:
+    """The calls that make training arguments."""
+    for call in python.source.calls:
+        if call.imported and is_arguments(call.name):
+            yield call
+
+
+def uses(script: Script) -> Iterator[Use]:
+    for python in script.pythons:
+        if not python.source.modules.isdisjoint(_LIBRARIES):
+            yield from _in_text(script, python)
+    for invocation in script.invocations:
+        if invocation.tool == "trl" and invocation.arguments[:1] and invocation.arguments[0] in _TRL_COMMANDS:
+            yield _on_line(script, invocation)
+
+
+def _in_text(script: Script, python: Python) -> Iterator[Use]:
+    if not any(is_trainer(python, call.name) for call in python.source.calls):
+        return
+    trains = train_calls(python)
+    if not trains:
+        # It predicts or evaluates, or somebody else trains: nothing is known to be saved.
+        return
+    resume = _resume(python, trains)
+    for call in arguments_calls(python):
+        yield _from_call(python, call, resume)
+    if any(_receiver(python, call).endswith(("HfArgumentParser", "TrlParser")) for call in _parsing(python)):
+        invocation = next((one for one in script.invocations if one.python is python), None)
+        if invocation is not None:
+            yield _from_flags(invocation, python, resume)
+
+
+def _parsing(python: Python) -> Iterator[Call]:
+    return python.methods("parse_args_into_dataclasses", "parse_args_and_config", "parse_dict", "parse_json_file")
+
+
+def _receiver(python: Python, call: Call) -> str:
+    return python.class_of(call.receiver, call.around)
+
+
+def _from_call(python: Python, call: Call, resume: Setting | None) -> Use:
+    strategy = call_setting(python, call, "save_strategy", "steps")
+    saves = turned(strategy, _saves(strategy.value))
+    every = call_setting(python, call, "save_steps", 500)
+    if strategy.value != "steps":
+        every = turned(every, UNKNOWN)
+    only_model = call_setting(python, call, "save_only_model", False)
+    return Use(
+        FRAMEWORK,
+        python.at(call),
+        python,
+        call,
+        partial=is_open(python, call),
+        directory=call_setting(python, call, "output_dir", UNKNOWN, 0),
+        resume=resume,
+        keep=call_setting(python, call, "save_total_limit", None),
+        every=every,
+        saves=saves,
+        until=call_setting(python, call, "max_steps", -1),
+        full=turned(only_model, _not(only_model.value)),
+    )
+
+
+def _from_flags(invocation: Invocation, python: Python | None, resume: Setting | None) -> Use:
+    strategy = flag_setting(invocation, "save_strategy", default="steps")
+    only_model = flag_setting(invocation, "save_only_model", default=False)
+    whole = all(isinstance(word, str) for word in invocation.arguments) and "config" not in invocation.flags
+    files = any(isinstance(word, str) and word.endswith((".json", ".yaml")) for word in invocation.arguments)
+    partial = not whole or files
+    every = flag_setting(invocation, "save_steps", default=500)
+    return Use(
+        FRAMEWORK,
+        invocation.place,
+        python,
+        None,
+        invocation,
+        partial=partial,
+        directory=flag_setting(invocation, "output_dir"),
+        resume=resume,
+        keep=flag_setting(invocation, "save_total_limit", default=UNKNOWN if partial else None),
+        every=every if strategy.value == "steps" else turned(every, UNKNOWN),
+        saves=turned(strategy, _saves(strategy.value)),
+        until=flag_setting(invocation, "max_steps", default=UNKNOWN if partial else -1),
+        full=turned(only_model, _not(only_model.value)),
+    )
+
+
+def _on_line(script: Script, invocation: Invocation) -> Use:
+    """``trl sft --output_dir ...``: its script passes ``--resume_from_checkpoint`` on."""
+    flag = flag_setting(invocation, "resume_from_checkpoint", default=UNKNOWN if "config" in invocation.flags else None)
+    use = _from_flags(invocation, None, flag)
+    directory = use.directory.value if use.directory is not None else UNKNOWN
+    if isinstance(directory, str) and directory:
+        use.resume_fix = looked_for(
+            script,
+            invocation,
+            f"last=$(ls -d {quoted(directory)}/checkpoint-* 2>/dev/null | sort -V | tail -n 1)",
+            '${last:+--resume_from_checkpoint "$last"}',
+        )
+    return use
+
+
+def _resume(python: Python, trains: list[Call]) -> Setting | None:
+    """What ``train()`` is told; None where no call of it is seen. Of several, one that resumes counts."""
+    found: Setting | None = None
+    for call in trains:
+        setting = call_setting(python, call, "resume_from_checkpoint", None, 0)
+        if setting.given or found is None:
+            found = setting
+    return found
+
+
+def resume_nodes(python: Python) -> Iterator[tuple[Call, ast.expr]]:
+    """Every expression that a ``train()`` is told to resume from."""
+    for call in train_calls(python):
+        node = call.argument("resume_from_checkpoint", 0)
+        if node is not None:
+            yield call, node
+
+
+def _saves(strategy: Value) -> Value:
+    if not isinstance(strategy, str):
+        return UNKNOWN
+    return strategy != "no"
+
+
+def _not(value: Value) -> Value:
+    truth = is_true(value)
+    return UNKNOWN if truth is None else not truth
+
+
+FRAMEWORK = Framework(
+    id="hf-trainer",
+    title="Hugging Face Trainer, TRL",
+    release="transformers 5.24.0, trl 1.16.0",
+    recognised="Trainer(...) of transformers or trl; trl sft|dpo|grpo|...",
+    saves='output_dir, every save_steps (500), save_strategy="steps"',
+    resumes="train(resume_from_checkpoint=<path>); True fails where there is none; TrainingArguments' own is not read",
+    keeps="save_total_limit (all)",
+    sigterm="not heard; enable_jit_checkpoint=True saves (5.0 and newer)",
+    ranks="the first process writes",
+    uses=uses,
+    keep_fix="save_total_limit=3",
+    resume_fix="--resume_from_checkpoint",
+    every_fix='save_strategy="steps", save_steps=500',
+)

@@ -1,0 +1,69 @@
+"""Plain PyTorch: a loop of one's own with ``torch.save``.
+
+Read in torch 2.15.0 (the released wheel), ``torch/serialization.py``: ``save(obj, f)`` gives the name to
+``PyTorchFileWriter`` (``_open_zipfile_writer_file``), which writes to it in place and ends the archive, by
+``write_end_of_file()``, only when all is written: until then a fixed name holds neither the old nor the new. It knows
+nothing of processes, nor of what is in ``obj``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from webhook.programs import UNKNOWN, Python, Script
+from webhook.programs.frameworks.copies import copies_of
+from webhook.programs.frameworks.framework import Framework, Setting, Use
+from webhook.programs.loads import may_load
+from webhook.programs.names import Save, saves
+
+_OTHERS: Final = frozenset(
+    ("transformers", "trl", "lightning", "pytorch_lightning", "deepspeed", "accelerate", "training_hub")
+)
+
+
+def uses(script: Script) -> Iterator[Use]:
+    for python in script.pythons:
+        if "torch" in python.source.modules and python.source.modules.isdisjoint(_OTHERS):
+            found = [save for save in saves(script) if save.python is python and save.function == "torch.save"]
+            looped = [save for save in found if _in_loop(save)]
+            if looped:
+                yield _use(script, python, looped)
+
+
+def _in_loop(save: Save) -> bool:
+    """In a loop, or in a function, which a loop may call."""
+    return save.call.inside("for", "while") or save.call.function is not None
+
+
+def _use(script: Script, python: Python, found: list[Save]) -> Use:
+    save = found[0]
+    place = python.at(save.call)
+    resume = Setting("torch.load", UNKNOWN if may_load(script) else None, place, given=False)
+    # Several saves may take turns, or be of several kinds.
+    keep = copies_of(python, save) if len(found) == 1 else None
+    return Use(
+        FRAMEWORK,
+        place,
+        python,
+        save.call,
+        directory=Setting("torch.save", save.value, python.at(save.path), True, python.text(save.path)),
+        resume=resume,
+        keep=keep,
+    )
+
+
+FRAMEWORK = Framework(
+    id="pytorch",
+    title="PyTorch",
+    release="torch 2.15.0",
+    recognised="torch.save(...) in a loop, without a framework around it",
+    saves="where the program says",
+    resumes="torch.load(...) of a file that the program finds, before the loop",
+    keeps="all; the program removes old ones",
+    sigterm="not heard",
+    ranks="none: only one process may write a file",
+    uses=uses,
+    by_hand=True,
+    guards_ranks=False,
+)

@@ -1,0 +1,260 @@
+"""What a program reads back: the calls that load a checkpoint, and whether anything in it could."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from typing import Final
+
+from msgspec import Struct
+
+from webhook.programs.arguments import destination_of, filled_by_itself
+from webhook.programs.program import Script
+from webhook.programs.python import Call, Python
+from webhook.programs.values import UNKNOWN, Value
+
+_FUNCTIONS: Final[dict[str, tuple[int | None, str]]] = {
+    "torch.load": (0, "f"),
+    "torch.distributed.checkpoint.load": (None, "checkpoint_id"),
+    "torch.distributed.checkpoint.load_state_dict": (None, "storage_reader"),
+    "pickle.load": (0, "file"),
+    "joblib.load": (0, "filename"),
+    "safetensors.torch.load_file": (0, "filename"),
+    "jax.numpy.load": (0, "file"),
+}
+_METHODS: Final[dict[str, tuple[int | None, str]]] = {
+    "load_checkpoint": (0, "load_dir"),
+    "load_state": (0, "input_dir"),
+    "restore": (None, "path"),
+    "load_weights": (0, "filepath"),
+    "load_model": (0, "fname"),
+}
+_WORDS: Final = (
+    "load",
+    "resum",
+    "restor",
+    "from_checkpoint",
+    "from_pretrained",
+    "ckpt_path",
+    "init_model",
+    "xgb_model",
+)
+"""Parts of a call's or argument's name by which something may be read back."""
+
+
+class Load(Struct, frozen=True):
+    """One call that reads a checkpoint. ``path`` is the node of its path; None where it has none."""
+
+    python: Python
+    call: Call
+    path: ast.expr | None
+    value: Value
+    function: str
+
+
+def loads(script: Script) -> tuple[Load, ...]:
+    """Every call in the Python texts that is known to read a checkpoint or weights."""
+    found = script.memo.get("loads")
+    if found is None:
+        found = tuple(load for python in script.pythons for load in _loads(python))
+        script.memo["loads"] = found
+    return found
+
+
+def _loads(python: Python) -> list[Load]:
+    out: list[Load] = []
+    for name, (position, keyword) in _FUNCTIONS.items():
+        out += [_load(python, call, name, position, keyword) for call in python.calls(name)]
+    for attr, (position, keyword) in _METHODS.items():
+        out += [_load(python, call, attr, position, keyword) for call in python.methods(attr)]
+    return out
+
+
+def _load(python: Python, call: Call, name: str, position: int | None, keyword: str) -> Load:
+    node = call.argument(keyword, position)
+    value = python.value(node, call.around) if node is not None else UNKNOWN
+    return Load(python, call, node, value, name)
+
+
+def may_load(script: Script) -> bool:
+    """Whether anything that the program calls or imports could read a checkpoint: by its name, or because it is unseen.
+
+    Only where this is False does the absence of a load mean anything.
+    """
+    found = script.memo.get("may_load")
+    if found is None:
+        found = not script.whole or bool(script.unread) or any(_may_load(python) for python in script.pythons)
+        script.memo["may_load"] = found
+    return bool(found)
+
+
+def _may_load(python: Python) -> bool:
+    source = python.source
+    if source.stars or (not source.modules <= known_packages() and _unseen_may_load(python)):
+        return True
+    names = {attr.lower() for attr in source.by_attr} - _DATA
+    for call in source.calls:
+        for keyword in call.node.keywords:
+            # What a loop runs over is data: ``model(**batch)``.
+            if keyword.arg or not _is_of_loop(python, keyword.value, call):
+                names.add((keyword.arg or "load").lower())
+    told = " ".join(names)
+    if any(word in told for word in _WORDS):
+        return True
+    return any(any(word in name.lower() for word in ("load_", "resum", "restor")) for name in source.functions)
+
+
+def _is_of_loop(python: Python, node: ast.expr, call: Call) -> bool:
+    bound = python.bindings(node, call.around)
+    return bool(bound) and all(one.how in ("for", "unpacked") and one.value is None for one in bound)
+
+
+def _unseen_may_load(python: Python) -> bool:
+    """Whether anything that comes from a package that is not seen could read a checkpoint.
+
+    It could not where it is a value, or a function or class that is named for something else and that is told neither
+    a place nor what there is to restore: ``Net()``, ``batches(step)``.
+    """
+    source = python.source
+    known = known_packages()
+    owners = {call.name.rpartition(".")[0] for call in source.calls if call.imported}
+    for name, dotted in source.imports.items():
+        if dotted.partition(".")[0] in known:
+            continue
+        lowered = dotted.lower()
+        if dotted in source.modules or any(word in lowered for word in _BY_NAME):
+            return True
+        if not _WORDS_OF_IT.isdisjoint(lowered.replace(".", "_").split("_")):
+            return True
+        for call in source.by_attr.get(dotted.rpartition(".")[2], ()):
+            if call.name == dotted and _is_told(python, call) and not removes_files(python, call):
+                return True
+        if dotted in owners or name in source.functions or name in source.classes:
+            return True
+    return False
+
+
+def _is_told(python: Python, call: Call) -> bool:
+    given = (*call.node.args, *(keyword.value for keyword in call.node.keywords))
+    words = " ".join((*(python.source.source(one) for one in given), *(one.arg or "*" for one in call.node.keywords)))
+    return call.open_ended or any(word in words.lower() for word in _TOLD)
+
+
+_BY_NAME: Final = ("load", "resum", "restor", "recover", "ckpt", "checkpoint", "train", "engine", "callback")
+"""Parts of the names of what may restore a run."""
+_WORDS_OF_IT: Final = frozenset(
+    (
+        *("setup", "init", "fit", "run", "main", "state", "opt", "optim", "optimizer", "prepare", "build", "from"),
+        *("latest", "newest", "last", "util", "utils", "helpers", "common", "misc", "lib", "get", "make", "create"),
+    )
+)
+"""Whole words of such names."""
+_TOLD: Final = (
+    *("ckpt", "checkpoint", "resum", "restor", "dir", "path", "out", "arg", "cfg", "conf", "opt", "model", "net"),
+    *("param", "flag", "hp", "self", "state", "engine", "environ", "getenv", "folder", "root", "/"),
+)
+"""Parts of arguments that say where checkpoints are, or that are what is restored."""
+_DATA: Final = frozenset(("load_dataset", "dataloader", "load_from_disk", "load_metric", "safe_load", "loads"))
+
+
+def known_packages() -> frozenset[str]:
+    """Packages whose insides are known: the standard library and what training programs commonly import."""
+    return sys.stdlib_module_names | _PACKAGES
+
+
+_PACKAGES: Final = frozenset(
+    (
+        "torch",
+        "torchvision",
+        "torchaudio",
+        "torchtext",
+        "numpy",
+        "pandas",
+        "scipy",
+        "sklearn",
+        "tqdm",
+        "yaml",
+        "transformers",
+        "datasets",
+        "tokenizers",
+        "evaluate",
+        "safetensors",
+        "huggingface_hub",
+        "requests",
+        "wandb",
+        "tensorboard",
+        "matplotlib",
+        "PIL",
+        "cv2",
+        "einops",
+        "psutil",
+        "rich",
+        "sentencepiece",
+        "tiktoken",
+        "boto3",
+        "packaging",
+        "pyarrow",
+        "nltk",
+        "jax",
+        "flax",
+        "optax",
+        "bitsandbytes",
+        "kubernetes",
+        "accelerate",
+        "deepspeed",
+        "peft",
+        "orbax",
+        "xgboost",
+    )
+)
+
+
+def removes_files(python: Python, call: Call) -> bool:
+    """``prune(ckpt_dir, keep=3)`` of elsewhere, by its name; ``os.system("ls -t ... | xargs rm")``."""
+    if call.name in _COMMANDS:
+        return any(
+            isinstance(part, ast.Constant) and isinstance(part.value, str) and "rm" in part.value.split()
+            for node in call.node.args
+            for part in ast.walk(node)
+        )
+    return (
+        not _REMOVES.isdisjoint(call.attr.lower().split("_"))
+        and bool(call.node.args or call.node.keywords)
+        and call.attr not in python.source.functions
+        and (call.imported or isinstance(call.node.func, ast.Attribute))
+        and call.name.partition(".")[0] not in known_packages()
+    )
+
+
+_COMMANDS: Final = ("os.system", "os.popen", "subprocess.run", "subprocess.call", "subprocess.check_call")
+_REMOVES: Final = frozenset(
+    ("prune", "clean", "cleanup", "rotate", "purge", "trim", "gc", "keep", "delete", "remove", "retain")
+)
+"""Words of the names of functions that remove old files."""
+
+
+def optional_arguments(python: Python) -> dict[str, Call]:
+    """``args.NAME`` -> the ``add_argument`` that defines it, where its default is nothing (None, "", False).
+
+    One that the program sets by itself (``args.resume = newest(...)``) is none of them.
+    """
+    memo = python.memo.get("optional")
+    if memo is not None:
+        return memo  # type: ignore[no-any-return]
+    out: dict[str, Call] = {}
+    filled = filled_by_itself(python)
+    for call in python.methods("add_argument"):
+        destination = destination_of(python, call)
+        if destination is None or destination in filled:
+            continue
+        action = python.argument(call, "action", default="store")
+        default = python.argument(call, "default", default=False if action == "store_true" else None)
+        required = python.argument(call, "required", default=False)
+        if (
+            (default is None or default is False or default == "")
+            and required is False
+            and action in ("store", "store_true")
+        ):
+            out[destination] = call
+    python.memo["optional"] = out
+    return out

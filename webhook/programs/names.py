@@ -1,0 +1,202 @@
+"""The names that a program gives its checkpoints, and whether text order is their order."""
+
+from __future__ import annotations
+
+import ast
+from typing import Final
+
+from msgspec import Struct
+
+from webhook.programs.listing import name_of
+from webhook.programs.program import Script
+from webhook.programs.python import Around, Call, Python
+from webhook.programs.values import Text, Unknown, Value, as_number, is_known
+
+_SAVES: Final[dict[str, tuple[int | None, tuple[str, ...]]]] = {
+    "torch.save": (1, ("f",)),
+    "torch.distributed.checkpoint.save": (None, ("checkpoint_id",)),
+    "torch.distributed.checkpoint.async_save": (None, ("checkpoint_id",)),
+    "pickle.dump": (1, ("file",)),
+    "joblib.dump": (1, ("filename",)),
+    "numpy.savez": (0, ("file",)),
+    "numpy.save": (0, ("file",)),
+    "safetensors.torch.save_file": (1, ("filename",)),
+}
+"""Function -> position and keywords of the path."""
+_METHODS: Final[dict[str, tuple[int | None, tuple[str, ...]]]] = {
+    "save_checkpoint": (0, ("save_dir", "filepath", "path")),
+    "save_state": (0, ("output_dir",)),
+    "save_pretrained": (0, ("save_directory",)),
+    "save_model": (0, ("output_dir", "fname")),
+    "save_weights": (0, ("filepath",)),
+    "save_lora": (0, ("save_directory",)),
+}
+_WIDE: Final = 99
+"""As wide as it need be. Epochs that nobody counts are taken to be less than a hundred."""
+
+
+class Save(Struct, frozen=True):
+    """One call that writes a checkpoint (or weights): its path's value, and the last component with ``*`` for pieces.
+
+    ``path`` is the node of the path. ``text_order_fails``: its number is neither padded nor bounded below ten.
+    ``function`` is the dotted name of what saves. ``numbered``: a step or an epoch is in the path.
+    """
+
+    python: Python
+    call: Call
+    path: ast.expr
+    value: Value
+    name: str
+    function: str
+    numbered: bool
+    text_order_fails: bool
+
+
+def saves(script: Script) -> tuple[Save, ...]:
+    """Every save in the Python texts whose path is an argument."""
+    found = script.memo.get("saves")
+    if found is None:
+        found = tuple(save for python in script.pythons for save in saves_of(python))
+        script.memo["saves"] = found
+    return found
+
+
+def numbered_saves(script: Script) -> tuple[Save, ...]:
+    """Those with a step or an epoch in their path."""
+    return tuple(save for save in saves(script) if save.numbered)
+
+
+def saves_of(python: Python) -> list[Save]:
+    """Those of one text."""
+    out: list[Save] = []
+    for name, (position, keywords) in _SAVES.items():
+        for call in python.calls(name):
+            _add(python, call, name, position, keywords, out)
+    for attr, (position, keywords) in _METHODS.items():
+        for call in python.methods(attr):
+            _add(python, call, attr, position, keywords, out)
+    return out
+
+
+def _add(
+    python: Python, call: Call, function: str, position: int | None, keywords: tuple[str, ...], out: list[Save]
+) -> None:
+    node = None
+    for keyword in keywords:
+        node = node if node is not None else call.argument(keyword)
+    if node is None and position is not None:
+        node = call.argument("", position)
+    if node is None:
+        return
+    node, around = _opened(python, node, call.around)
+    value = python.value(node, around)
+    tag = tag_of(python, call)
+    if tag is not None:
+        from webhook.programs.values import join_path
+
+        value = join_path((value, python.value(tag, call.around)))
+    holes = [piece for piece in value.parts if isinstance(piece, Unknown)] if isinstance(value, Text) else []
+    numbered = any(hole.kind == "loop" for hole in holes)
+    fresh = any(hole.kind == "fresh" for hole in holes)
+    fails = numbered and not fresh and not _padded(python, node, around, call)
+    out.append(Save(python, call, node, value, name_of(value), function, numbered, fails))
+
+
+def tag_of(python: Python, call: Call) -> ast.expr | None:
+    """The name of one checkpoint below the directory, as DeepSpeed's ``save_checkpoint(directory, tag)`` is told it."""
+    own = call.attr == "save_checkpoint" and "deepspeed" in python.source.modules
+    return call.argument("tag", 1 if own else None)
+
+
+def _opened(python: Python, node: ast.expr, around: Around | None) -> tuple[ast.expr, Around | None]:
+    """``with open(path, "wb") as f: torch.save(x, f)``: the path of the file that is written to."""
+    if isinstance(node, ast.Name):
+        for binding in python.bindings(node, around):
+            opened = binding.value
+            if (
+                isinstance(opened, ast.Call)
+                and python.source.dotted(opened.func)[0].rpartition(".")[2] == "open"
+                and opened.args
+            ):
+                return opened.args[0], binding.around
+    if isinstance(node, ast.Call) and python.source.dotted(node.func)[0] == "open" and node.args:
+        return node.args[0], around
+    return node, around
+
+
+def _padded(python: Python, node: ast.expr, around: Around | None, call: Call) -> bool:
+    """Whether every number in the path is as wide as it will ever get, so that text order is right."""
+    widths: list[int] = []
+    for origin, where in python.origins(node, around):
+        for part in ast.walk(origin):
+            if isinstance(part, ast.FormattedValue):
+                inner = python.value(part.value, where)
+                if isinstance(inner, Unknown) and inner.kind == "loop":
+                    spec = python.value(part.format_spec, where) if part.format_spec is not None else ""
+                    width = _width(spec) if isinstance(spec, str) else _WIDE
+                    widths.append(_enough(width, _reaches(python, part.value, where), python.text(part.value)))
+            elif isinstance(part, ast.Call) and isinstance(part.func, ast.Attribute) and part.func.attr == "zfill":
+                wide = as_number(python.value(part.args[0], where)) if part.args else None
+                return wide is None or wide >= 4
+            elif isinstance(part, ast.BinOp) and isinstance(part.op, ast.Mod):
+                left = python.value(part.left, where)
+                if isinstance(left, str) and is_known(left):
+                    at = left.find("%0")
+                    digits = (
+                        "".join(letter for letter in left[at + 2 : at + 5] if letter.isdecimal()) if at >= 0 else ""
+                    )
+                    widths.append(int(digits) if digits else 0)
+            elif isinstance(part, ast.Call) and isinstance(part.func, ast.Attribute) and part.func.attr == "format":
+                base = python.value(part.func.value, where)
+                at = base.find(":0") if isinstance(base, str) else -1
+                digits = "".join(letter for letter in base[at + 2 : at + 5] if letter.isdecimal()) if at >= 0 else ""
+                widths.append(int(digits) if digits else 0)
+    # A number that is built in a way not followed may be padded there.
+    return min(widths) >= 4 if widths else not _plain(python, node, around)
+
+
+def _plain(python: Python, node: ast.expr, around: Around | None) -> bool:
+    """``"step_" + str(step)``: no padding can hide in it."""
+    for origin, _ in python.origins(node, around):
+        for part in ast.walk(origin):
+            if isinstance(part, ast.Call):
+                name = python.source.dotted(part.func)[0]
+                if name not in ("str", "os.path.join", "pathlib.Path", "int", "repr"):
+                    return False
+    return True
+
+
+def _enough(width: int, most: float, name: str) -> int:
+    """``_WIDE`` where every number fits, 0 where one does not; the width itself where it is not known how many come."""
+    if most < 10 ** max(width, 1):
+        return _WIDE
+    if most < float("inf"):
+        return 0
+    return _WIDE if width > 1 and "ep" in name.lower() and "step" not in name.lower() else width
+
+
+def _width(spec: str) -> int:
+    digits = spec.rstrip("dn")
+    return int(digits[1:]) if digits[:1] == "0" and digits[1:].isdecimal() and len(digits) < 10 else 0
+
+
+def _reaches(python: Python, node: ast.expr, around: Around | None) -> float:
+    """The largest value of a loop's variable, where ``range`` says it; else infinite. ``epoch + 1`` is one more."""
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+        more = as_number(python.value(node.right, around))
+        return float("inf") if more is None else _reaches(python, node.left, around) + more
+    if isinstance(node, ast.Name):
+        for binding in python.bindings(node, around):
+            if binding.how == "for":
+                loop = binding.around.node
+                iterated = getattr(loop, "iter", None)
+                if (
+                    isinstance(iterated, ast.Call)
+                    and isinstance(iterated.func, ast.Name)
+                    and iterated.func.id in ("range", "trange")
+                    and iterated.args
+                ):
+                    end = as_number(python.value(iterated.args[min(1, len(iterated.args) - 1)], binding.around.outer))
+                    if end is not None:
+                        return end - 1
+    return float("inf")

@@ -1,0 +1,136 @@
+"""The file that a restart reads is overwritten in place.
+
+Symptom: the pod was killed while it saved; the restart fails with an unexpected end of file, and there is no older
+copy.
+Fix: write beside it, and move it over the old one when it is whole.
+Bad:
+    args:
+    - |
+      torch.save(state, "/mnt/ckpt/run/latest.pt")
+Good:
+    args:
+    - |
+      torch.save(state, "/mnt/ckpt/run/latest.pt.tmp")
+      os.replace("/mnt/ckpt/run/latest.pt.tmp", "/mnt/ckpt/run/latest.pt")
+Reads: saves in a loop whose path is always the same, and the loads of the same path.
+Silent when: anything is renamed or linked; the name changes with the step; the program does not read that path, or
+reads it when training is over or to predict.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from typing import Final
+
+from webhook.model.finding import Severity
+from webhook.model.rule import ProgramRule
+from webhook.model.script import Remark
+from webhook.programs import Script, Value
+from webhook.programs.flow import in_loop, is_no_start
+from webhook.programs.loads import Load, loads
+from webhook.programs.names import Save, saves
+from webhook.programs.pasted import after, counter_of, with_import
+from webhook.programs.values import Text, Unknown, pieces, said
+
+ID = "overwritten-checkpoint"
+_MOVES: Final = (
+    "replace",
+    "rename",
+    "renames",
+    "move",
+    "symlink",
+    "symlink_to",
+    "copy",
+    "copyfile",
+    "copytree",
+    "link",
+)
+_WHOLE: Final = frozenset(
+    ("torch.save", "torch.distributed.checkpoint.save", "pickle.dump", "save_state", "joblib.dump")
+)
+
+
+def look(script: Script) -> Iterator[Remark]:
+    if any(attr in python.source.by_attr for python in script.pythons for attr in _MOVES):
+        return
+    read = [
+        (load.python.value(origin, around), load)
+        for load in loads(script)
+        if load.path is not None
+        for origin, around in load.python.origins(load.path, load.call.around)
+    ]
+    for save in saves(script):
+        if save.function not in _WHOLE or not _is_fixed(save.value) or not in_loop(save.python, save.call):
+            continue
+        if "best" in save.name.lower() or not any(
+            _same(save.value, value) and not _comes_later(load, save) and not is_no_start(load.python, load.call)
+            for value, load in read
+        ):
+            continue
+        path = save.python.text(save.path)
+        yield Remark(
+            save.python.at(save.call),
+            f'"{said(path)}" is overwritten in place, and a restart reads it',
+            _fix(save, path),
+            subject=path,
+        )
+        return
+
+
+def _comes_later(load: Load, save: Save) -> bool:
+    """Below the save in one function: read when training is over, to test or to go back to the best, not at a start."""
+    if load.python is not save.python or load.call.node.lineno < save.call.node.lineno:
+        return False
+    one, other = load.call.around, save.call.around
+    return (one.scope if one is not None else None) is (other.scope if other is not None else None)
+
+
+def _is_fixed(value: Value) -> bool:
+    """The same at every save: no step in it, and its end is known."""
+    if isinstance(value, str):
+        return value != ""
+    if not isinstance(value, Text) or not isinstance(value.parts[-1], str):
+        return False
+    return all(isinstance(piece, str) or piece.kind == "" for piece in pieces(value))
+
+
+def _same(one: Value, other: Value) -> bool:
+    if isinstance(one, Text) and isinstance(other, Text):
+        named = [piece.source for piece in one.parts if isinstance(piece, Unknown)]
+        return one == other and all(named)
+    return isinstance(one, str) and one == other
+
+
+def _fix(save: Save, path: str) -> str:
+    first = save.call.node.args[0] if save.call.node.args else None
+    state = save.python.text(first) if first is not None else "state"
+    if len(state) > 60:
+        state = "state"
+    python, function = save.python, save.python.text(save.call.node.func)
+    beside = f'f"{{{path}}}.tmp"' if not isinstance(save.path, ast.Constant | ast.JoinedStr) else _with_end(path)
+    if save.function in ("torch.save", "joblib.dump"):
+        whole = f"{function}({state}, {beside})\nos.replace({beside}, {path})"
+        return with_import(python, after(python, save.call, (), whole), "os")
+    if save.function == "torch.distributed.checkpoint.save":
+        counted = counter_of(python, save.call)
+        if counted:
+            name = f'os.path.join({path}, f"step_{{{counted}:08d}}")'
+            return with_import(python, after(python, save.call, (), f"{function}({state}, checkpoint_id={name})"), "os")
+        return "# into a directory of its own for each save, named by the step"
+    return with_import(python, f"# write to {beside} instead, and behind it:\nos.replace({beside}, {path})", "os")
+
+
+def _with_end(text: str) -> str:
+    """A text's own source with ``.tmp`` before its closing quote."""
+    quote = text[-3:] if text.endswith(('"""', "'''")) else text[-1:]
+    return f"{text[: -len(quote)]}.tmp{quote}"
+
+
+RULE = ProgramRule(
+    id=ID,
+    severity=Severity.WARN,
+    why="a kill while saving leaves a torn file and nothing older, so the run cannot resume at all",
+    look=look,
+    on_runtime=Severity.WARN,
+)
