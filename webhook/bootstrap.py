@@ -28,7 +28,7 @@ from webhook.model.cluster import (
     StorageClass,
 )
 from webhook.model.policy import Policy
-from webhook.model.release import Release, parse_release
+from webhook.model.release import NEWEST, Release, parse_release
 from webhook.server.admission import HEAVY, Admission, FixedViews, Views
 from webhook.server.app import Front, State
 from webhook.server.gate import Gate
@@ -40,6 +40,7 @@ from webhook.server.run import GuardServer, Job, build_server
 
 if TYPE_CHECKING:
     from webhook.cluster.registration import Get
+    from webhook.cluster.tables import ServedTable
     from webhook.server.tls import Callers, Certificate
     from webhook.settings import Settings
 
@@ -250,7 +251,7 @@ def build_cluster(settings: Settings, policy: Policy, metrics: Metrics, worker: 
         watch.relisted = relists.inc
         made.append(watch)
     watches = Watches(made, connection.close)
-    tables.served_changed = watches.try_again
+    tables.served_changed = _Served(tables.served, release, metrics, watches.try_again)
     reader = Reader(
         connection,
         seconds=settings.lookup_timeout,
@@ -265,6 +266,28 @@ def build_cluster(settings: Settings, policy: Policy, metrics: Metrics, worker: 
         elsewhere = partial(worker.directories, policy=policy)
         background.append(partial(work_out_heavy, tables, elsewhere, release))
     return Cluster(views, watches.wait_synced, background, watches.fault, connection.get)
+
+
+class _Served:
+    """Called when Trainer's CRD changes: the metric says which release counts, one warning says that it is a guess."""
+
+    def __init__(self, table: ServedTable, given: Release | None, metrics: Metrics, then: Callable[[], None]) -> None:
+        self._table = table
+        self._given = given
+        self._metrics = metrics
+        self._then = then
+        self._told: tuple[str, ...] = ()
+
+    def __call__(self) -> None:
+        from webhook.cluster.served import told
+
+        parts = self._table.unknown
+        served = self._table.release
+        self._metrics.use_trainer((self._given or served or NEWEST).value, served is not None and not parts)
+        if parts and parts != self._told:
+            _log.warning("%s", told(parts))
+        self._told = parts
+        self._then()
 
 
 def _release(settings: Settings) -> Release | None:

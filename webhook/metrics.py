@@ -198,6 +198,12 @@ METRICS: Final = (
         "1 for the policy in use.",
     ),
     Metric(
+        "ckptguard_trainer_release",
+        "gauge",
+        ("release", "known"),
+        "1 for the Trainer release that verdicts are those of; known is false where the CRD has fields of a newer one.",
+    ),
+    Metric(
         "ckptguard_build_info",
         "gauge",
         ("version",),
@@ -286,6 +292,7 @@ class Metrics:
         self.tls_stale = self._gauge("ckptguard_tls_stale")
         self.tls_trusted = self._gauge("ckptguard_tls_trusted")
         self.tls_trusted.set(1)
+        self._trainer = self._gauge("ckptguard_trainer_release")
         self._policy = self._gauge("ckptguard_policy_info")
         self._gauge("ckptguard_build_info").labels(__version__).set(1)
 
@@ -338,6 +345,11 @@ class Metrics:
         """Name the policy in use."""
         self._policy.clear()
         self._policy.labels(policy_hash).set(1)
+
+    def use_trainer(self, release: str, known: bool) -> None:
+        """Name the Trainer release in use, and whether it is the one that the cluster serves."""
+        self._trainer.clear()
+        self._trainer.labels(release, str(known).lower()).set(1)
 
     def _counter(self, name: str) -> Counter:
         metric = _BY_NAME[name]

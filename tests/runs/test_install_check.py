@@ -20,6 +20,10 @@ Object = dict[str, Any]
 HOOKS = "/apis/admissionregistration.k8s.io/v1/{}webhookconfigurations/checkpoint-guard"
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{}.trainer.kubeflow.org"
 GUARD = "/api/v1/namespaces/checkpoint-guard"
+PATCHED = (
+    "terminationGracePeriodSeconds.spec.template.spec.template.[].replicatedJobs.spec.template.trainingRuntimeSpec.[]"
+)
+"""From a grace period up to the list of runtimePatches, as the CRD has it."""
 SLICE = "/apis/discovery.k8s.io/v1/namespaces/checkpoint-guard/endpointslices/a"
 
 
@@ -42,7 +46,9 @@ def installed(**changes: Object | None) -> dict[str, Object]:
         config = {"service": service, "caBundle": bundle}
         return {"webhooks": [{"name": f"{name}.checkpoint-guard.io", "clientConfig": config} for name in names]}
 
-    patches = {"type": "object", "properties": {"terminationGracePeriodSeconds": {}}}
+    patches: Object = {"type": "integer"}
+    for part in PATCHED.split("."):
+        patches = {"items": patches} if part == "[]" else {"properties": {part: patches}}
     schema = {"properties": {"spec": {"properties": {"runtimePatches": patches}}}}
     version = {"name": "v1alpha1", "served": True, "schema": {"openAPIV3Schema": schema}}
     objects: dict[str, Object | None] = {
@@ -394,3 +400,17 @@ def test_a_refusal_for_another_reason_proves_nothing(message: str, words: str) -
     assert report.probes[1].outcome == "not yet"
     assert words in report.probes[1].words
     assert "RBAC" not in parts(report)
+
+
+def test_a_trainer_that_is_not_known_is_said() -> None:
+    objects = installed(runtime=a_runtime())
+    path = CRDS.format("trainjobs")
+    spec = {"type": "object", "properties": {"runtimePatches": {"type": "array"}, "elastic": {"type": "object"}}}
+    schema = {"openAPIV3Schema": {"type": "object", "properties": {"spec": spec}}}
+    versions = [{"name": "v1alpha1", "served": True, "schema": schema}]
+    objects[path] = {**objects[path], "spec": {**(objects[path].get("spec") or {}), "versions": versions}}
+    report = asked(FakeApi(objects, guarded))
+    assert report.good
+    (probe,) = [probe for probe in report.probes if probe.what == "Trainer"]
+    assert probe.outcome == "left out"
+    assert "its TrainJob has spec.elastic; verdicts are those of Trainer" in probe.words

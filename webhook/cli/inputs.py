@@ -160,6 +160,8 @@ class Inputs:
         self._live: LiveFiles | None = None
         if live:
             self._live = self._over_cluster(damaged, policy, kubeconfig, context)
+            if self._live is not None and self._live.notice:
+                self.notices.append(f"--live: {self._live.notice}")
             if self._live is None:
                 self.documents = []
         self.view = self._live or FileView(self._everything, trainer, damaged, policy)

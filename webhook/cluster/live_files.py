@@ -18,6 +18,7 @@ from webhook.cluster.files import Document, FileView
 from webhook.cluster.kinds import TRAINJOB, served_release
 from webhook.cluster.live import LiveView, Reader, read_into
 from webhook.cluster.objects import parse_run
+from webhook.cluster.served import told, unknown_parts
 from webhook.model.cluster import (
     Claim,
     CsiDriver,
@@ -63,6 +64,7 @@ class LiveFiles(FileView):
         self._connection = Connection(configuration(kubeconfig, context=context))
         self._reader = Reader(self._connection, WHO, _SECONDS, 16)
         try:
+            self.notice = ""
             self._served = release or self._runner.run(self._ask_release())
         except BaseException:
             self.close()
@@ -96,7 +98,10 @@ class LiveFiles(FileView):
             if refused.status == 401:
                 raise NoCluster("the cluster does not accept the credentials of your kubeconfig") from None
             return None
-        return published_release(published)
+        crd = _crd_of(published)
+        if parts := unknown_parts(crd):
+            self.notice = told(parts)
+        return served_release(crd)
 
     def claim(self, namespace: str, name: str) -> Claim | Gap:
         found = self.store.claim(namespace, name)
@@ -182,10 +187,14 @@ def _gap(found: object) -> bool:
 
 def published_release(published: Any) -> Release | None:
     """The release whose TrainJob an OpenAPI document describes."""
+    return served_release(_crd_of(published))
+
+
+def _crd_of(published: Any) -> dict[str, Any]:
+    """What an OpenAPI document says of TrainJobs, as it stands in the CRD; empty where it says nothing."""
     schemas = ((published.get("components") or {}).get("schemas") or {}) if isinstance(published, Mapping) else {}
     for name, schema in schemas.items():
         if name.endswith(".TrainJob") and isinstance(schema, Mapping):
-            return served_release(
-                {"spec": {"versions": [{"name": "v1alpha1", "served": True, "schema": {"openAPIV3Schema": schema}}]}}
-            )
-    return None
+            version = {"name": "v1alpha1", "served": True, "schema": {"openAPIV3Schema": schema}}
+            return {"spec": {"versions": [version]}}
+    return {}

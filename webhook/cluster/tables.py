@@ -44,6 +44,7 @@ from webhook.cluster.objects import (
     parse_storage_class,
     parse_volume,
 )
+from webhook.cluster.served import unknown_parts
 from webhook.model.cluster import (
     Claim,
     CsiDriver,
@@ -584,10 +585,11 @@ class RunTable:
 
 
 class ServedTable:
-    """The CRD of TrainJobs, of which only the release is kept that it stands for."""
+    """The CRD of TrainJobs, of which only the release is kept that it stands for, and what no known one has."""
 
     def __init__(self, changed: Callable[[], None] = lambda: None) -> None:
         self.release: Release | None = None
+        self.unknown: tuple[str, ...] = ()
         self._there = False
         self._changed = changed
 
@@ -596,15 +598,15 @@ class ServedTable:
         if found is None:
             return None
         try:
-            self.release = served_release(found)
+            self.release, self.unknown = served_release(found), unknown_parts(found)
         except (AttributeError, TypeError):
-            self.release = None
+            self.release, self.unknown = None, ()
         self._there = True
         self._changed()
         return "", TRAINJOB_CRD
 
     def remove(self, key: Key) -> None:
-        self.release = None
+        self.release, self.unknown = None, ()
         self._there = False
         self._changed()
 

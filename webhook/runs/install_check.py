@@ -14,6 +14,7 @@ from typing import Any, Final, Literal
 from msgspec import Struct
 
 from webhook.cluster.kinds import TRAINJOB_CRD, served_release
+from webhook.cluster.served import told, unknown_parts
 from webhook.model.names import GROUP, INJECTED, MODE
 from webhook.model.printable import printable
 from webhook.model.release import Release
@@ -98,7 +99,9 @@ def ask(api: Api, namespace: str) -> Iterator[Probe]:
 
 
 def _ask_trainjobs(api: Api, namespace: str, mode: str | None) -> Iterator[Probe]:
-    release = read_release(api)
+    release, unknown = read_trainer(api)
+    if unknown:
+        yield Probe("Trainer", "left out", printable(told(unknown)))
     if release is None:
         yield Probe("TrainJobs", "left out", "the Trainer release cannot be told from its CRD")
         return
@@ -131,8 +134,13 @@ def _ask_trainjobs(api: Api, namespace: str, mode: str | None) -> Iterator[Probe
 
 def read_release(api: Api) -> Release | None:
     """The Trainer release whose CRD is served; None where it is not known."""
+    return read_trainer(api)[0]
+
+
+def read_trainer(api: Api) -> tuple[Release | None, tuple[str, ...]]:
+    """The same, and the fields that no known release has."""
     answer = api.request("GET", f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{TRAINJOB_CRD}")
-    return served_release(dict(answer.body)) if answer.ok else None
+    return (served_release(dict(answer.body)), unknown_parts(answer.body)) if answer.ok else (None, ())
 
 
 def _create(api: Api, plural: str, obj: Mapping[str, Any]) -> Answer:
