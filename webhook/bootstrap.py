@@ -83,7 +83,7 @@ class NothingKnown:
     def default_storage_class(self) -> StorageClass | Gap:
         return Gap.UNKNOWN
 
-    def usual_class(self) -> StorageClass | Gap:
+    def some_classes(self) -> Sequence[StorageClass] | Gap:
         return Gap.UNKNOWN
 
     def some_claims(self, namespace: str) -> Sequence[Claim] | Gap:

@@ -13,7 +13,7 @@ from webhook.cluster.files import FileView
 from webhook.cluster.live import LiveView
 from webhook.cluster.store import Store
 from webhook.decision import review_object
-from webhook.model.cluster import SOME_CLAIMS, ClusterView, Gap
+from webhook.model.cluster import SOME_CLAIMS, SOME_CLASSES, ClusterView, Gap
 from webhook.model.policy import Policy
 from webhook.model.release import Release
 from webhook.model.request import Request
@@ -165,7 +165,7 @@ def test_what_nobody_knows_stays_unknown() -> None:
     empty = FileView(())
     for view in (NothingKnown(), LiveView(None, {}), empty):
         assert view.some_claims("team") is Gap.UNKNOWN
-        assert view.usual_class() is Gap.UNKNOWN
+        assert view.some_classes() is Gap.UNKNOWN
 
 
 def test_the_tiered_layout_is_offered_a_claim_that_is_there() -> None:
@@ -177,3 +177,79 @@ def test_the_tiered_layout_is_offered_a_claim_that_is_there() -> None:
     assert "checkpoint-guard.io/claim: runs" in fix(
         "undeclared-checkpoint", view, {"checkpoint-guard.io/layout": "tiered"}
     )
+
+
+def test_of_several_classes_the_one_that_is_known_to_fit_is_named() -> None:
+    disks = storage_class("disks", "ebs.csi.aws.com", default=True)
+    found = missing(disks, storage_class("files"), nodes=2)
+    assert "storageClassName: files" in found
+    assert "<class>" not in found
+    several = missing(disks, storage_class("files"), storage_class("other"), nodes=2)
+    assert "# <class>: files or other; ask whoever runs the cluster which" in several
+
+
+def test_where_no_class_fits_it_says_whom_to_ask() -> None:
+    found = missing(storage_class("disks", "ebs.csi.aws.com", default=True), nodes=2)
+    assert "none here is known for it: ask whoever runs the cluster" in found
+    unknown = fix("missing-claim", LookedIn([runtime(2)]))
+    assert "see kubectl get storageclass, or ask whoever runs the cluster" in unknown
+
+
+class LookedIn(Files):
+    """Classes are not known."""
+
+    def some_classes(self) -> Gap:
+        return Gap.UNKNOWN
+
+
+def test_the_default_comes_first_and_some_are_enough() -> None:
+    store = Store()
+    for n in range(SOME_CLASSES):
+        store.put("StorageClass", storage_class(f"c{n}"))
+    store.put("StorageClass", storage_class("usual", default=True))
+    found = store.some_classes()
+    assert isinstance(found, tuple)
+    assert (found[0].name, len(found)) == ("usual", SOME_CLASSES)
+
+
+@pytest.mark.parametrize("rule", ["unusable-claim", "unbindable-claim"])
+def test_a_claim_that_will_not_do_is_made_anew_of_a_class_that_does(rule: str) -> None:
+    state = (
+        {"cls": "gone"}
+        if rule == "unbindable-claim"
+        else {"status": {"phase": "Lost"}, "cls": "local", "mode": "ReadWriteMany"}
+    )
+    objects = (
+        runtime(2),
+        claim("trian-runs", **state),
+        storage_class("local", "rancher.io/local-path"),
+        storage_class("files"),
+    )
+    found = fix(rule, Files(objects))
+    assert "storageClassName: files" in found
+    assert "<" not in found.replace("<size>", "")
+
+
+def test_of_two_zones_the_class_that_follows_the_pod_is_named() -> None:
+    def volume(zone: str) -> Object:
+        terms = [{"matchExpressions": [{"key": "topology.kubernetes.io/zone", "operator": "In", "values": [zone]}]}]
+        spec = {"csi": {"driver": "ebs.csi.aws.com"}, "nodeAffinity": {"required": {"nodeSelectorTerms": terms}}}
+        return {
+            "kind": "PersistentVolume",
+            "metadata": {"name": f"pv-{zone}"},
+            "spec": spec,
+            "status": {"phase": "Bound"},
+        }
+
+    raw = runtime()
+    pod = raw["spec"]["template"]["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
+    pod["volumes"].append({"name": "data", "persistentVolumeClaim": {"claimName": "data"}})
+    claims = [
+        claim(name, "ReadWriteOnce", "ebs", spec={"volumeName": f"pv-{zone}"}, status={"phase": "Bound"})
+        for name, zone in (("trian-runs", "a"), ("data", "b"))
+    ]
+    objects = [raw, *claims, volume("a"), volume("b")]
+    follows = {**storage_class("follows", "ebs.csi.aws.com"), "volumeBindingMode": "WaitForFirstConsumer"}
+    ebs = storage_class("ebs", "ebs.csi.aws.com", default=True)
+    assert "storageClassName: follows" in fix("zone-split", Files([*objects, ebs, follows]))
+    assert "whoever runs the cluster" in fix("zone-split", Files([*objects, ebs]))

@@ -62,9 +62,9 @@ class View:
                 return item
         return self._miss("StorageClass")
 
-    def usual_class(self) -> StorageClass | Gap:
+    def some_classes(self) -> Sequence[StorageClass] | Gap:
         classes = [item for item in self.objects if isinstance(item, StorageClass)]
-        return classes[0] if len(classes) == 1 else self.default_storage_class()
+        return sorted(classes, key=lambda item: not item.default)
 
     def some_claims(self, namespace: str) -> Sequence[Claim] | Gap:
         if "PersistentVolumeClaim" in self.unknown:

@@ -754,8 +754,8 @@ class FileView:
     def default_storage_class(self) -> StorageClass | Gap:
         return self.store.default_storage_class()
 
-    def usual_class(self) -> StorageClass | Gap:
-        return self.store.usual_class()
+    def some_classes(self) -> Sequence[StorageClass] | Gap:
+        return self.store.some_classes()
 
     def some_claims(self, namespace: str) -> Sequence[Claim] | Gap:
         return self.store.some_claims(namespace) if namespace in self._looked_in else Gap.UNKNOWN

@@ -337,11 +337,11 @@ class LiveView:
         found: StorageClass | Gap = self._look((DEFAULT_CLASS, "", ""), stored)
         return found
 
-    def usual_class(self) -> StorageClass | Gap:
+    def some_classes(self) -> Sequence[StorageClass] | Gap:
         # Nothing hangs on it but words, so it is neither read nor confirmed.
         if self._tables is None or not self._synced(CLASS):
             return Gap.UNKNOWN
-        return self._tables.classes.usual()
+        return self._tables.classes.some()
 
     def some_claims(self, namespace: str) -> Sequence[Claim] | Gap:
         return Gap.UNKNOWN

@@ -127,9 +127,10 @@ class LiveFiles(FileView):
         found = self.store.default_storage_class()
         return self._either("StorageClass", self._live.default_storage_class()) if _gap(found) else found
 
-    def usual_class(self) -> StorageClass | Gap:
-        # Of one among the files nobody knows whether the cluster has others.
-        return self.default_storage_class()
+    def some_classes(self) -> Sequence[StorageClass] | Gap:
+        # Of those among the files nobody knows whether the cluster has others.
+        found = self.default_storage_class()
+        return found if isinstance(found, Gap) else (found,)
 
     def csi_driver(self, name: str) -> CsiDriver | Gap:
         found = self.store.csi_driver(name)

@@ -5,10 +5,21 @@ Both the files and the watch caches come through here.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any, Final
 
-from webhook.model.cluster import Claim, CsiDriver, Namespace, PersistentVolume, Run, Runtime, StorageClass
+from webhook.model.cluster import (
+    SOME_CLASSES,
+    Claim,
+    CsiDriver,
+    Gap,
+    Namespace,
+    PersistentVolume,
+    Run,
+    Runtime,
+    StorageClass,
+)
 from webhook.model.names import DEFAULT_CLASS
 from webhook.model.size import parse_bytes
 
@@ -180,6 +191,12 @@ def parse_labels(raw: Any) -> Mapping[str, str]:
 def created(raw: Mapping[str, Any]) -> str:
     """``metadata.creationTimestamp``; RFC 3339 in UTC, so text order is time order."""
     return _text(_map(raw, "metadata"), "creationTimestamp")
+
+
+def first_classes(default: StorageClass | Gap, among: Iterable[StorageClass]) -> Sequence[StorageClass]:
+    """``default`` before the others, ``SOME_CLASSES`` in all."""
+    first = () if isinstance(default, Gap) else (default,)
+    return (*first, *islice((found for found in among if found is not default), SOME_CLASSES - len(first)))
 
 
 # --- reading without trust

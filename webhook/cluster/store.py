@@ -8,6 +8,7 @@ from typing import Any
 
 from webhook.cluster.objects import (
     created,
+    first_classes,
     parse_claim,
     parse_csi_driver,
     parse_namespace,
@@ -136,11 +137,11 @@ class Store:
         age, other_age = self._class_age[one.name], self._class_age[other.name]
         return age > other_age if age != other_age else one.name < other.name
 
-    def usual_class(self) -> StorageClass | Gap:
-        """The only class, else the default one; where some may be missing, unknown."""
+    def some_classes(self) -> Sequence[StorageClass] | Gap:
+        """The default one first; where some may be missing, unknown."""
         if "StorageClass" in self.unknown:
             return Gap.UNKNOWN
-        return next(iter(self._classes.values())) if len(self._classes) == 1 else self.default_storage_class()
+        return first_classes(self.default_storage_class(), self._classes.values())
 
     def some_claims(self, namespace: str) -> Sequence[Claim]:
         """Those of a namespace, in the order that they came in, cut off at ``SOME_CLAIMS``."""

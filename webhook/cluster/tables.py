@@ -35,6 +35,7 @@ from webhook.cluster.kinds import (
 from webhook.cluster.objects import (
     NOT_SOURCES,
     created,
+    first_classes,
     parse_claim,
     parse_csi_driver,
     parse_labels,
@@ -332,9 +333,9 @@ class ClassTable:
             self._default = Gap.ABSENT if best is None else best
         return self._default
 
-    def usual(self) -> StorageClass | Gap:
-        """The only one, else the default."""
-        return next(iter(self._rows.values()))[0] if len(self._rows) == 1 else self.default()
+    def some(self) -> Sequence[StorageClass]:
+        """The default one first, cut off at ``SOME_CLASSES``."""
+        return first_classes(self.default(), (found for found, _ in self._rows.values()))
 
     def all_keys(self) -> Iterator[Key]:
         for name in self._rows:

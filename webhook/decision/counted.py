@@ -63,8 +63,8 @@ class Counted:
     def default_storage_class(self) -> StorageClass | Gap:
         return self._view.default_storage_class()
 
-    def usual_class(self) -> StorageClass | Gap:
-        return self._view.usual_class()
+    def some_classes(self) -> Sequence[StorageClass] | Gap:
+        return self._view.some_classes()
 
     def some_claims(self, namespace: str) -> Sequence[Claim] | Gap:
         return self._view.some_claims(namespace)

@@ -14,6 +14,7 @@ from msgspec import Struct
 from webhook.model.release import Release
 
 SOME_CLAIMS: Final = 256
+SOME_CLASSES: Final = 32
 """Claims of a namespace that are looked through for one to name in a fix."""
 
 
@@ -170,8 +171,8 @@ class ClusterView(Protocol):
 
     def default_storage_class(self) -> StorageClass | Gap: ...
 
-    def usual_class(self) -> StorageClass | Gap:
-        """The only StorageClass there is, else the default one; for the text of a fix, never for a verdict."""
+    def some_classes(self) -> Sequence[StorageClass] | Gap:
+        """At most ``SOME_CLASSES``, the default one first; for the text of a fix, never for a verdict."""
         ...
 
     def some_claims(self, namespace: str) -> Sequence[Claim] | Gap:

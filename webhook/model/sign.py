@@ -51,8 +51,8 @@ UNLABELLED: Final = 32768
 """No job that is labelled trainer has a container ``node``, where it trains."""
 SHORT_GRACE: Final = 65536
 """A job that trains has less time to end than the policy asks for."""
-NO_GROUP: Final = 131072
-"""A directory lies on a claim, and its pod has no ``fsGroup``."""
+AS_USER: Final = 131072
+"""A directory lies on a claim, and a ``securityContext`` of pod or container may say who writes there."""
 
 CONTAINERS: Final = 262144
 """An override has containers, or nobody can tell what it has."""
@@ -87,8 +87,10 @@ def signs_of(subject: Subject) -> int:
         storage, job = checkpoint.storage, checkpoint.job
         if storage.read_only or storage.kind not in _DURABLE:
             signs |= NOT_DURABLE
-        if isinstance(storage.claim, Claim) and (job.pod.get("securityContext") or EMPTY).get("fsGroup") is None:
-            signs |= NO_GROUP
+        if isinstance(storage.claim, Claim) and (
+            job.pod.get("securityContext") or checkpoint.container.get("securityContext")
+        ):
+            signs |= AS_USER
         if checkpoint.container.get("name") == "node" and job.labels.get(ANCESTOR_LABEL) == TRAINER_STEP:
             unlabelled = 0
     limits = subject.policy.limits

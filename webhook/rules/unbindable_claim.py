@@ -40,12 +40,14 @@ from webhook.storage import (
     mismatch,
     modes_needed,
     new_claim,
+    plan_claim,
     provisioner_reach,
     size_of,
 )
 
 _STATIC = "kubernetes.io/no-provisioner"
 _ONE_NODE = "ReadWriteOnce"
+_MANY = "ReadWriteMany"
 
 
 def check(subject: Subject) -> Iterator[Finding]:
@@ -139,16 +141,19 @@ def _finding(
     """``fewer_modes``: the claim's own class does, for what the one pod that trains needs. ``volume``: it would do."""
     modes, size = list(claim.access_modes) or [_ONE_NODE], size_of(claim)
     own = {} if claim.storage_class is None else {"storageClassName": claim.storage_class}
-    change, remark, kept = {"storageClassName": "<class>"}, "\n# <class>: one of kubectl get storageclass", "class"
+    change, remark, kept = own, "", "class"
     if fewer_modes:
-        modes, change, remark, kept = [_ONE_NODE], own, "", "modes"
+        modes, kept = [_ONE_NODE], "modes"
     elif volume is not None:
-        change, remark = {"storageClassName": volume.storage_class, "volumeName": volume.name}, ""
+        change = {"storageClassName": volume.storage_class, "volumeName": volume.name}
         needed = modes_needed(subject)
         modes, kept = [needed if needed in volume.access_modes else "ReadWriteMany"], "spec"
         size = size if volume.capacity is None else format_bytes(volume.capacity)
     elif without_selector:
-        change, remark, kept = own, "", "selector"
+        kept = "selector"
+    else:
+        plan = plan_claim(subject, _MANY if {_MANY, "ReadOnlyMany"} & set(modes) else _ONE_NODE)
+        change, remark = dict(plan.more), plan.class_remark and f"\n{plan.class_remark}"
     if use.template:
         text = to_yaml({"accessModes": modes} if fewer_modes else change)
         fix = f'{text}{remark}\n# in the volumeClaimPolicies template "{use.name}"'

@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from webhook.model.cluster import Claim, StorageClass
+from webhook.model.cluster import Claim, Gap, StorageClass
 from webhook.model.finding import Finding, Severity
 from webhook.model.pod import StorageKind
 from webhook.model.rule import Rule
@@ -32,6 +32,7 @@ from webhook.storage import (
     modes_needed,
     named_claim,
     new_claim,
+    plan_claim,
     provisioner_reach,
     size_of,
 )
@@ -67,8 +68,13 @@ def _class_for(subject: Subject, use: Use, claim: Claim, mode: str) -> tuple[dic
     """The claim's own class, unless that makes no file system of this mode or one that a single node has."""
     found = class_of(claim, subject.cluster)
     reach = provisioner_reach(found.provisioner, subject.policy) if isinstance(found, StorageClass) else None
-    if use.storage.kind is StorageKind.NODE_LOCAL or (reach == "one-node" and mode == "ReadWriteMany"):
-        return {"storageClassName": "<class>"}, f"\n# <class>: one that serves {mode}, see kubectl get storageclass"
+    if (
+        found is Gap.ABSENT
+        or use.storage.kind is StorageKind.NODE_LOCAL
+        or (reach == "one-node" and mode == "ReadWriteMany")
+    ):
+        plan = plan_claim(subject, mode)
+        return dict(plan.more), plan.class_remark and f"\n{plan.class_remark}"
     return ({} if claim.storage_class is None else {"storageClassName": claim.storage_class}), ""
 
 

@@ -1,4 +1,4 @@
-"""The pod runs as non-root without fsGroup, on a claim whose root directory belongs to root.
+"""The pod runs as non-root, without fsGroup or with one that nobody applies, on a claim whose root belongs to root.
 
 Symptom: the first save fails with "Permission denied".
 Fix: set fsGroup, so that the volume's root belongs to a group of the pod. Where the driver leaves fsGroup alone (its
@@ -11,8 +11,9 @@ Good:
       runAsUser: 1000
       fsGroup: 1000
 Reads: securityContext of pod and container, init containers that run as root on the same volume, the claim's driver.
-Silent when: the user is root or the image's own; fsGroup is set; the driver opens its root directory to others; the
-volume is of a file server (nfs, cephfs, ...), whose export decides ownership and where fsGroup is not applied.
+Silent when: the user is root or the image's own; fsGroup is set, and applied or nobody knows (its CSIDriver is not
+known); supplementalGroups are set beside it; the driver opens its root directory to others; the volume is of a file
+server (nfs, cephfs, ...), whose export decides ownership and where fsGroup is not applied.
 """
 
 from __future__ import annotations
@@ -21,16 +22,16 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
-from webhook.model.cluster import Claim, PersistentVolume, StorageClass
+from webhook.model.cluster import Claim, CsiDriver, PersistentVolume, StorageClass
 from webhook.model.finding import Finding, Severity
 from webhook.model.override import override_yaml
 from webhook.model.paste import to_yaml
 from webhook.model.pod import EMPTY, Checkpoint, Raw, StorageKind
 from webhook.model.release import Release
 from webhook.model.rule import Rule
-from webhook.model.sign import NO_GROUP
+from webhook.model.sign import AS_USER
 from webhook.model.subject import Subject
-from webhook.storage import Use, applies_group, claim_uses
+from webhook.storage import Use, applies_group, claim_uses, driver_of
 
 # They mount with a mode or an owner of their own, so that others than root can write.
 _OPEN = frozenset({"efs.csi.aws.com", "file.csi.azure.com", "kubernetes.io/azure-file", "csi.juicefs.com"})
@@ -44,7 +45,8 @@ def check(subject: Subject) -> Iterator[Finding]:
         if checkpoint is None or not isinstance(use.claim, Claim):
             continue
         pod = checkpoint.job.pod.get("securityContext") or EMPTY
-        if pod.get("fsGroup") is not None or not _root_owned(use):
+        group = pod.get("fsGroup")
+        if not _root_owned(use) or (group is not None and not _is_useless(subject, use, use.claim, pod)):
             continue
         user = _non_root(pod, checkpoint.container.get("securityContext") or EMPTY)
         if user is None or _made_writable(checkpoint):
@@ -52,13 +54,27 @@ def check(subject: Subject) -> Iterator[Finding]:
         name = checkpoint.container_name
         yield Finding(
             at=checkpoint.job.pod_origin("securityContext"),
-            problem=f'container "{name}" runs as {user} without fsGroup on claim "{use.claim.name}"',
+            problem=f'container "{name}" runs as {user} without fsGroup on claim "{use.claim.name}"'
+            if group is None
+            else f'fsGroup {group} does nothing on claim "{use.claim.name}", and container "{name}" runs as {user}: '
+            f'driver "{driver_of(use.storage)}" applies none',
             fix=partial(_fix, subject, use, checkpoint, pod),
             at_most=use.at_most,
             job=use.job,
             container=use.container,
             subject=use.claim.name,
         )
+
+
+def _is_useless(subject: Subject, use: Use, claim: Claim, pod: Raw) -> bool:
+    """Whether the pod's ``fsGroup`` surely changes no owner on that claim, and is all that the pod has for it.
+
+    Its number is still one of the pod's groups: who adds others knows which of them the volume belongs to.
+    """
+    driver = driver_of(use.storage)
+    if pod.get("supplementalGroups") or not driver or not isinstance(subject.cluster.csi_driver(driver), CsiDriver):
+        return False
+    return not applies_group(use.storage, claim.access_modes, subject.cluster)
 
 
 def _root_owned(use: Use) -> bool:
@@ -93,7 +109,14 @@ def _made_writable(checkpoint: Checkpoint) -> bool:
 
 def _fix(subject: Subject, use: Use, checkpoint: Checkpoint, pod: Raw) -> str:
     own = checkpoint.container.get("securityContext") or EMPTY
-    group = own.get("runAsGroup") or pod.get("runAsGroup") or own.get("runAsUser") or pod.get("runAsUser") or 1000
+    groups = (
+        pod.get("fsGroup"),
+        own.get("runAsGroup"),
+        pod.get("runAsGroup"),
+        own.get("runAsUser"),
+        pod.get("runAsUser"),
+    )
+    group = next((one for one in groups if one), 1000)
     if isinstance(use.claim, Claim) and not applies_group(use.storage, use.claim.access_modes, subject.cluster):
         return _owned_by_hand(subject, use.claim, checkpoint, group)
     context = {"securityContext": {"fsGroup": group, "fsGroupChangePolicy": "OnRootMismatch"}}
@@ -129,5 +152,5 @@ RULE = Rule(
     why="the first checkpoint fails with Permission denied, so there is none to resume from",
     check=check,
     on_runtime=Severity.WARN,
-    when=NO_GROUP,
+    when=AS_USER,
 )

@@ -22,18 +22,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Final
 
 from webhook.model.cluster import Claim, PersistentVolume, StorageClass
 from webhook.model.finding import Finding, Severity
+from webhook.model.paste import to_yaml
 from webhook.model.rule import Rule
 from webhook.model.sign import ODD_CLAIMS
 from webhook.model.subject import Subject
-from webhook.storage import Use, claim_uses, hostnames, modes_needed, named_claim, new_claim, size_of
+from webhook.storage import Use, claim_uses, hostnames, modes_needed, named_claim, new_claim, plan_claim, size_of
 
-_REMARK: Final = (
-    "# <class>: of volumeBindingMode WaitForFirstConsumer, so that it follows the pod (kubectl get storageclass)"
-)
+_MANY = "ReadWriteMany"
 
 
 def check(subject: Subject) -> Iterator[Finding]:
@@ -70,14 +68,15 @@ def check(subject: Subject) -> Iterator[Finding]:
 def _fix(subject: Subject, use: Use) -> str:
     """A claim that is made where the pod is, since one that exists cannot move."""
     claim = use.claim
+    modes = (claim.access_modes if isinstance(claim, Claim) else ()) or [modes_needed(subject)]
+    plan = plan_claim(subject, _MANY if _MANY in modes else "ReadWriteOnce", follows=True)
+    remark = plan.class_remark and f"\n{plan.class_remark}"
     if use.template or not isinstance(claim, Claim):
-        return f"storageClassName: <class>\n{_REMARK}"
+        return f"{to_yaml(plan.more)}{remark}"
     name = f"{claim.name}-new"
-    modes = claim.access_modes or [modes_needed(subject)]
-    size = size_of(claim)
-    create = new_claim(subject.namespace, name, modes, size, {"storageClassName": "<class>"})
+    create = new_claim(subject.namespace, name, modes, size_of(claim), plan.more)
     empty = f"# it is empty: what is on {claim.name} stays there"
-    return f"{create}\n{_REMARK}\n---\n{named_claim(subject, use, name)}\n{empty}"
+    return f"{create}{remark}\n---\n{named_claim(subject, use, name)}\n{empty}"
 
 
 _DIFFERENT = 64

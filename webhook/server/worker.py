@@ -53,7 +53,7 @@ QUESTIONS: Final = (
     "available_volumes",
     "storage_class",
     "default_storage_class",
-    "usual_class",
+    "some_classes",
     "csi_driver",
     "namespace",
     "runtime",
@@ -193,8 +193,8 @@ class RemoteView:
         found: StorageClass | Gap = self._ask("default_storage_class")
         return found
 
-    def usual_class(self) -> StorageClass | Gap:
-        found: StorageClass | Gap = self._ask("usual_class")
+    def some_classes(self) -> Sequence[StorageClass] | Gap:
+        found: Sequence[StorageClass] | Gap = self._ask("some_classes")
         return found
 
     def some_claims(self, namespace: str) -> Sequence[Claim] | Gap:

@@ -5,7 +5,7 @@ Each is looked for once a review, when a rule asks for the first time, and is fo
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from webhook.model.cluster import Claim, Gap, Runtime, StorageClass
@@ -21,6 +21,9 @@ DURABLE: Final = ("one-node", "many-nodes", "object-store", "unknown")
 """Kinds of storage that a claim may be of to be worth naming."""
 _CLASS: Final = "<class>"
 _SIZE: Final = "100Gi"
+_ASK: Final = "ask whoever runs the cluster"
+_WHOM: Final = f"see kubectl get storageclass, or {_ASK}"
+_NAMED: Final = 4
 _OFFERED: Final = 16
 """Claims that would do of which one is named."""
 
@@ -41,30 +44,49 @@ class NewClaim:
         return "".join(f"\n{remark}" for remark in (self.class_remark, self.size_remark) if remark)
 
 
-def plan_claim(subject: Subject, mode: str) -> NewClaim:
-    """What a new claim of that access mode should ask for: the class that there is, and the size that was said."""
-    key = f"new claim {mode}"
+def plan_claim(subject: Subject, mode: str, follows: bool = False) -> NewClaim:
+    """What a new claim of that access mode should ask for: the class that there is, and the size that was said.
+
+    ``follows``: its volume has to be made where the pod is, so the class is one of WaitForFirstConsumer.
+    """
+    key = f"new claim {mode}{' of the pod' * follows}"
     found: NewClaim | None = subject.memo.get(key)
     if found is None:
         size = needed_size(subject)
         found = subject.memo[key] = NewClaim(
-            *_class_for(subject, mode),
+            *_class_for(subject, mode, follows),
             format_at_least(2 * size) if size else _SIZE,
             "" if size else f"# {_SIZE} is a guess: take three times the size of one checkpoint",
         )
     return found
 
 
-def _class_for(subject: Subject, mode: str) -> tuple[dict[str, str], str]:
+def _class_for(subject: Subject, mode: str, follows: bool) -> tuple[dict[str, str], str]:
+    """The class that would do, and a remark: what is still to be seen, or else who may know of one."""
     which = f"serves {mode}" if mode == MANY else "every node can reach"
-    asked = f"# {_CLASS}: one that {which}, see kubectl get storageclass"
-    if subject.claims_elsewhere:
-        return {"storageClassName": _CLASS}, asked
-    found = subject.cluster.usual_class()
-    if isinstance(found, Gap) or not _serves(found, mode, subject):
-        return {"storageClassName": _CLASS}, asked
+    if follows:
+        which = f"{f'{which} and ' if mode == MANY else ''}is of volumeBindingMode WaitForFirstConsumer"
+    classes: Sequence[StorageClass] | Gap = Gap.UNKNOWN if subject.claims_elsewhere else subject.cluster.some_classes()
+    if isinstance(classes, Gap):
+        return {"storageClassName": _CLASS}, f"# {_CLASS}: one that {which}; {_WHOM}"
+    fitting = [found for found in classes if _serves(found, mode, subject) and (not follows or _follows(found))]
+    if fitting and (len(classes) == 1 or fitting[0].default):
+        found = fitting[0]
+    else:
+        # Of classes that nobody chose as usual only those count that a table knows.
+        known = [found for found in fitting if provisioner_reach(found.provisioner, subject.policy) is not None]
+        if len(known) != 1:
+            names = " or ".join(sorted(found.name for found in known or fitting)[:_NAMED])
+            if known:
+                names += f"; {_ASK} which"
+            elif fitting:
+                names += f", whichever {which}; {_WHOM}"
+            else:
+                names = f"one that {which}, and none here is known for it: {_ASK}"
+            return {"storageClassName": _CLASS}, f"# {_CLASS}: {names}"
+        found = known[0]
     if mode == MANY and provisioner_reach(found.provisioner, subject.policy) is None:
-        return {"storageClassName": found.name}, f"# {found.name}: see whether it serves {mode}"
+        return {"storageClassName": found.name}, f"# {found.name}: see whether it serves {mode}; {_ASK}"
     return {"storageClassName": found.name}, ""
 
 
@@ -74,6 +96,10 @@ def _serves(found: StorageClass, mode: str, subject: Subject) -> bool:
     if reach == "node-local" or found.provisioner == "kubernetes.io/no-provisioner" or "ro" in found.mount_options:
         return False
     return mode != MANY or reach != "one-node"
+
+
+def _follows(found: StorageClass) -> bool:
+    return found.binding_mode == "WaitForFirstConsumer"
 
 
 def claim_offered(subject: Subject, mode: str, like: str = "") -> str | None:
