@@ -7,7 +7,7 @@ from typing import Any
 from msgspec import Struct
 
 from webhook.model.script import Place
-from webhook.programs.python import _constant
+from webhook.programs.literals import constant
 from webhook.programs.values import UNKNOWN, Value
 
 MOST = 2000
@@ -88,7 +88,7 @@ def _flat(data: dict[Any, Any]) -> dict[str, Value]:
                     for key, below in list(value.items())[:MOST]
                 ]
         elif isinstance(value, list):
-            out[path] = tuple(_constant(one) for one in value[:256])
+            out[path] = tuple(constant(one) for one in value[:256])
         else:
-            out[path] = _constant(value) if value is None or isinstance(value, str | int | float) else UNKNOWN
+            out[path] = constant(value) if value is None or isinstance(value, str | int | float) else UNKNOWN
     return out

@@ -164,10 +164,10 @@ def picks(python: Python) -> list[Pick]:
         for call in python.source.by_attr.get(attr, ())
     ):
         return found
-    from webhook.programs.python import _index
+    from webhook.programs.parsed import index_of
 
     for node, around in python.source.picks[:MOST]:
-        index = _index(node.slice)
+        index = index_of(node.slice)
         if index in (0, -1):
             _taken(python, node, node.value, around, index == 0, found)
     for call in python.named("max"):
@@ -368,9 +368,9 @@ def _expression_order(python: Python, body: ast.expr) -> str:
 
 def _last_letter(node: ast.expr) -> bool:
     """``p[-4]``, ``p.stem[-1]``, ``p.split(".")[0][-1]``: one letter of a name, not the last part of it."""
-    from webhook.programs.python import _index
+    from webhook.programs.parsed import index_of
 
-    if not isinstance(node, ast.Subscript) or _index(node.slice) is None:
+    if not isinstance(node, ast.Subscript) or index_of(node.slice) is None:
         return False
     inner = node.value
     if isinstance(inner, ast.Name):
@@ -380,7 +380,7 @@ def _last_letter(node: ast.expr) -> bool:
     # What finds several groups gives them, and no letters.
     return (
         isinstance(inner, ast.Subscript)
-        and _index(inner.slice) is not None
+        and index_of(inner.slice) is not None
         and isinstance(inner.value, ast.Call)
         and isinstance(inner.value.func, ast.Attribute)
         and inner.value.func.attr in _TEXT_METHODS

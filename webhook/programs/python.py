@@ -1,8 +1,7 @@
-"""Python text as facts: its calls, what surrounds each, and the values of their arguments as far as the text says.
+"""A Python text in one container: the values of its expressions as far as the text and its variables say.
 
-``Source`` is what depends on the text alone; it is parsed once and shared. ``Python`` is a source in one container:
-with its variables. Nothing here recurses deeper than ``_FOLLOWED``; ``ast`` has bounds of its own, and its faults are
-caught.
+``Source`` (``parsed.py``) is what depends on the text alone; it is parsed once and shared. Nothing here recurses deeper
+than ``_FOLLOWED``; ``ast`` has bounds of its own, and its faults are caught.
 """
 
 from __future__ import annotations
@@ -11,628 +10,29 @@ import ast
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from msgspec import Struct
-
 from webhook.model.script import Place
-from webhook.programs.shell import HIDDEN, NotRead
+from webhook.programs.constructs import Around, Binding, Call, Function
+from webhook.programs.literals import (
+    ENVIRONMENT_KINDS,
+    KINDS,
+    PATHS,
+    SAME,
+    arithmetic,
+    constant,
+    convert,
+    hidden_kind,
+    is_number,
+    kind_of_name,
+    percent,
+)
+from webhook.programs.parsed import Source, dollar_names
+from webhook.programs.shell import HIDDEN
 from webhook.programs.values import UNKNOWN, Text, Unknown, Value, is_known, join, join_path, shown
 
-LONGEST: Final = 32768
-DEEPEST: Final = 200
-_MOST: Final = 1000
-"""Semicolons of one text: Python has next to none."""
 _BINDINGS: Final = 64
 """Assignments to one name that are followed; no program gives its directory a value more often."""
 _FOLLOWED: Final = 16
 """Steps from a name to what it stands for."""
-
-Function = ast.FunctionDef | ast.AsyncFunctionDef
-
-
-class Around:
-    """A construct that a node stands in, linked outwards.
-
-    ``kind``: ``function``, ``class``, ``lambda``, ``for``, ``while``, ``if`` (``branch`` says which way of ``test``),
-    ``try``, ``except``, ``finally``, ``with``, ``comprehension``.
-    """
-
-    __slots__ = ("branch", "kind", "node", "outer", "scope", "test")
-
-    def __init__(
-        self,
-        kind: str,
-        node: Any,
-        outer: Around | None,
-        test: ast.expr | None = None,
-        branch: bool = True,
-    ) -> None:
-        self.kind = kind
-        self.node = node
-        self.outer = outer
-        self.test = test
-        self.branch = branch
-        self.scope: Around | None = (
-            self if kind in ("function", "lambda") else (outer.scope if outer is not None else None)
-        )
-
-    def outwards(self) -> Iterator[Around]:
-        here: Around | None = self
-        while here is not None:
-            yield here
-            here = here.outer
-
-
-class Binding(Struct, frozen=True):
-    """One place that gives a name its value. ``value`` is None for what has none to follow (a loop, a parameter)."""
-
-    line: int
-    value: Any
-    how: str
-    around: Any
-
-
-class Call:
-    """One call.
-
-    ``name`` is dotted, imports resolved (``torch.save``, ``transformers.Trainer``); for a method of something that is
-    not an import it is the dotted text as written (``trainer.train``, ``self.model.save``), or ``().train`` on a call.
-    ``attr`` is its last part.
-    """
-
-    __slots__ = ("around", "attr", "imported", "line", "name", "node", "program")
-
-    def __init__(self, program: Source, node: ast.Call, around: Around | None) -> None:
-        self.program = program
-        self.node = node
-        self.around = around
-        self.line = node.lineno
-        self.name, self.imported = program.dotted(node.func)
-        self.attr = self.name.rpartition(".")[2]
-
-    @property
-    def receiver(self) -> ast.expr | None:
-        """``x`` of ``x.train()``."""
-        return self.node.func.value if isinstance(self.node.func, ast.Attribute) else None
-
-    @property
-    def function(self) -> str | None:
-        """The name of the innermost function that it stands in."""
-        scope = self.around.scope if self.around is not None else None
-        return getattr(scope.node, "name", "<lambda>") if scope is not None else None
-
-    def inside(self, *kinds: str) -> bool:
-        """Whether it stands in such a construct of its own function (or, without one, of the module)."""
-        here = self.around
-        while here is not None and here.kind not in ("function", "lambda"):
-            if here.kind in kinds:
-                return True
-            here = here.outer
-        return False
-
-    def guards(self) -> Iterator[tuple[ast.expr, bool]]:
-        """The conditions that it stands under, from the inside out, functions passed: test and which way."""
-        here = self.around
-        while here is not None:
-            if here.kind == "if" and here.test is not None:
-                yield here.test, here.branch
-            here = here.outer
-
-    def argument(self, name: str, position: int | None = None) -> ast.expr | None:
-        """The node of a keyword argument, else of the one at ``position``; None where neither is given."""
-        for keyword in self.node.keywords:
-            if keyword.arg == name:
-                return keyword.value
-        if position is not None and position < len(self.node.args):
-            given = self.node.args[: position + 1]
-            if not any(isinstance(one, ast.Starred) for one in given):
-                return given[position]
-        return None
-
-    @property
-    def open_ended(self) -> bool:
-        """``*args`` or ``**kwargs`` may hold arguments that are not seen."""
-        return any(keyword.arg is None for keyword in self.node.keywords) or any(
-            isinstance(argument, ast.Starred) for argument in self.node.args
-        )
-
-
-class Source:
-    """What one Python text says by itself. Raises ``NotRead`` where it cannot be parsed within the bounds."""
-
-    __slots__ = (
-        "bindings",
-        "by_attr",
-        "calls",
-        "classes",
-        "commented",
-        "functions",
-        "globals",
-        "imports",
-        "lines",
-        "modules",
-        "names",
-        "picks",
-        "repeated",
-        "returns",
-        "stars",
-        "statements",
-        "text",
-        "tree",
-    )
-
-    def __init__(self, text: str) -> None:
-        if len(text) > LONGEST:
-            raise NotRead(f"it is longer than {LONGEST // 1024} KiB")
-        if text.count(";") > _MOST:
-            raise NotRead("it has too many statements on a line to be read in time")
-        self.text = text
-        self.imports: dict[str, str] = {}
-        """Local name -> dotted name."""
-        self.modules: set[str] = set()
-        """Top-level packages that it imports."""
-        self.stars = False
-        self.bindings: dict[tuple[int, str], list[Binding]] = {}
-        """(id of the scope's node or 0, name) -> what gives it a value, in order."""
-        self.calls: list[Call] = []
-        self.by_attr: dict[str, list[Call]] = {}
-        self.functions: dict[str, Function] = {}
-        self.repeated: set[str] = set()
-        """Names of functions that are defined more than once."""
-        self.classes: dict[str, ast.ClassDef] = {}
-        self.returns: dict[int, list[tuple[ast.expr, Around | None]]] = {}
-        """id of a function's node -> what it returns."""
-        self.statements: list[tuple[ast.stmt, Around | None]] = []
-        """``with``, ``for``, ``del``, ``assert``, ``raise``, subscript and attribute assignments: what is no call."""
-        self.picks: list[tuple[ast.Subscript, Around | None]] = []
-        """``x[0]``, ``x[-1]``: one item taken by its number."""
-        self.names: set[str] = set()
-        """Names of environment variables that it reads."""
-        self.globals: set[str] = set()
-        self.lines = text.split("\n")
-        self.commented: str | None = None
-        self.tree = _parse(text)
-        self._walk(self.tree)
-        for call in self.calls:
-            self.by_attr.setdefault(call.attr, []).append(call)
-
-    @property
-    def code(self) -> str:
-        """The text without the lines that are a comment: what is commented out is not done."""
-        if self.commented is None:
-            self.commented = "\n".join(line for line in self.lines if not line.lstrip().startswith("#"))
-        return self.commented
-
-    def calls_of(self, name: str, method: bool) -> list[Call]:
-        """The calls of a function or class of this text by its bare name, or of a method on anything but an import."""
-        return [
-            call
-            for call in self.by_attr.get(name, ())
-            if not call.imported and isinstance(call.node.func, ast.Attribute if method else ast.Name)
-        ]
-
-    def line(self, number: int) -> str:
-        """One line as written, for a message."""
-        return shown(self.lines[number - 1]) if 0 < number <= len(self.lines) else ""
-
-    def source(self, node: ast.AST) -> str:
-        """A node's own text, on one line; ``""`` where it is not to be had."""
-        start, end = getattr(node, "lineno", 0), getattr(node, "end_lineno", 0)
-        if not start or not end:
-            return ""
-        lines = self.lines[start - 1 : end]
-        if not lines:
-            return ""
-        # Offsets are of UTF-8 bytes.
-        raw = [line.encode() for line in lines] if not self.text.isascii() else None
-        if raw is not None:
-            raw[-1] = raw[-1][: node.end_col_offset]  # type: ignore[attr-defined]
-            raw[0] = raw[0][node.col_offset :]  # type: ignore[attr-defined]
-            return " ".join(part.decode("utf-8", "replace").strip() for part in raw)
-        if len(lines) == 1:
-            return lines[0][node.col_offset : node.end_col_offset]  # type: ignore[attr-defined]
-        lines[-1] = lines[-1][: node.end_col_offset]  # type: ignore[attr-defined]
-        lines[0] = lines[0][node.col_offset :]  # type: ignore[attr-defined]
-        return " ".join(line.strip() for line in lines)
-
-    def dotted(self, node: ast.expr) -> tuple[str, bool]:
-        """A name or attribute chain with imports resolved, and whether its root is an import."""
-        parts: list[str] = []
-        here: ast.expr = node
-        while isinstance(here, ast.Attribute):
-            parts.append(here.attr)
-            here = here.value
-            if len(parts) > DEEPEST:
-                return "", False
-        if isinstance(here, ast.Name):
-            root = self.imports.get(here.id)
-            if root is not None:
-                return ".".join((root, *reversed(parts))), True
-            return ".".join((here.id, *reversed(parts))), False
-        return ".".join(("()" if isinstance(here, ast.Call) else "[]", *reversed(parts))), False
-
-    def _walk(self, tree: ast.Module) -> None:
-        stack: list[tuple[ast.AST, Around | None, int]] = [(node, None, 1) for node in reversed(tree.body)]
-        pop, push = stack.pop, stack.append
-        handlers, children, skip = _HANDLERS, _CHILDREN, _SKIPPED
-        while stack:
-            node, around, depth = pop()
-            if depth > DEEPEST:
-                raise NotRead(f"it is nested deeper than {DEEPEST}")
-            depth += 1
-            kind = node.__class__
-            handler = handlers.get(kind)
-            if handler is not None:
-                below = handler(self, node, around)
-                if below is not None:
-                    for child, inner in reversed(below):
-                        if child.__class__ not in skip:
-                            push((child, inner, depth))
-                    continue
-            for field in children.get(kind) or kind._fields[::-1]:
-                value = getattr(node, field, None)
-                if value.__class__ is list:
-                    for item in reversed(value):
-                        if item.__class__ not in skip and isinstance(item, ast.AST):
-                            push((item, around, depth))
-                elif value.__class__ not in skip and isinstance(value, ast.AST):
-                    push((value, around, depth))
-
-    def bind(self, name: str, line: int, value: ast.expr | None, how: str, around: Around | None) -> None:
-        scope = around.scope if around is not None else None
-        key = (id(scope.node) if scope is not None and name not in self.globals else 0, name)
-        self.bindings.setdefault(key, []).append(Binding(line, value, how, around))
-
-    def bind_target(self, target: ast.expr, value: ast.expr | None, how: str, line: int, around: Around | None) -> None:
-        """An assignment's left side; of several names each gets its own value where both sides say so."""
-        if isinstance(target, ast.Name):
-            self.bind(target.id, line, value, how, around)
-        elif isinstance(target, ast.Attribute):
-            name = self.dotted(target)[0]
-            self.bindings.setdefault((0, name), []).append(Binding(line, value, how, around))
-        elif isinstance(target, ast.Tuple | ast.List):
-            values: list[ast.expr | None] = [None] * len(target.elts)
-            if isinstance(value, ast.Tuple | ast.List) and len(value.elts) == len(target.elts):
-                values = list(value.elts)
-            for one, its in zip(target.elts, values, strict=True):
-                if isinstance(one, ast.Name):
-                    self.bind(one.id, line, its, how if its is not None else "unpacked", around)
-                elif isinstance(one, ast.Attribute):
-                    self.bindings.setdefault((0, self.dotted(one)[0]), []).append(
-                        Binding(line, its, how if its is not None else "unpacked", around)
-                    )
-
-
-def _parse(text: str) -> ast.Module:
-    try:
-        return ast.parse(text)
-    except SyntaxError as fault:
-        cleaned = _without_magics(text)
-        if cleaned is not None:
-            try:
-                return ast.parse(cleaned)
-            except (SyntaxError, ValueError, RecursionError, MemoryError):
-                pass
-        line = fault.lineno
-        raise NotRead(f"it is no Python that this version reads{f' (line {line})' if line else ''}") from None
-    except (ValueError, RecursionError, MemoryError):
-        raise NotRead("it is no Python that can be parsed") from None
-
-
-def _without_magics(text: str) -> str | None:
-    """The lines of a notebook's magics (``%cd``, ``!pip``) as comments, whose length is kept."""
-    if "%" not in text and "!" not in text:
-        return None
-    lines = text.split("\n")
-    changed = False
-    for index, line in enumerate(lines):
-        bare = line.lstrip()
-        if bare[:1] in ("!", "%"):
-            lines[index] = line[: len(line) - len(bare)] + "pass #" + bare
-            changed = True
-    return "\n".join(lines) if changed else None
-
-
-_CHILDREN: Final[Mapping[type, tuple[str, ...]]] = {
-    ast.Expr: ("value",),
-    ast.Call: ("keywords", "args", "func"),
-    ast.keyword: ("value",),
-    ast.Attribute: ("value",),
-    ast.Assign: ("value", "targets"),
-    ast.AugAssign: ("value", "target"),
-    ast.BinOp: ("right", "left"),
-    ast.Compare: ("comparators", "left"),
-    ast.BoolOp: ("values",),
-    ast.UnaryOp: ("operand",),
-    ast.Subscript: ("slice", "value"),
-    ast.Slice: ("step", "upper", "lower"),
-    ast.Tuple: ("elts",),
-    ast.List: ("elts",),
-    ast.Dict: ("values", "keys"),
-    ast.JoinedStr: ("values",),
-    ast.FormattedValue: ("format_spec", "value"),
-    ast.Return: ("value",),
-    ast.Starred: ("value",),
-}
-"""The fields of common nodes that hold nodes, last first; of others all fields are looked at."""
-_SKIPPED: Final = frozenset(
-    (
-        type(None),
-        str,
-        int,
-        ast.Constant,
-        ast.Load,
-        ast.Store,
-        ast.Del,
-        ast.Pass,
-        ast.Break,
-        ast.Continue,
-        ast.alias,
-        ast.Add,
-        ast.Sub,
-        ast.Mult,
-        ast.Div,
-        ast.Mod,
-        ast.Eq,
-        ast.Lt,
-        ast.Gt,
-        ast.GtE,
-        ast.LtE,
-        ast.NotEq,
-        ast.Is,
-        ast.IsNot,
-        ast.In,
-        ast.NotIn,
-        ast.And,
-        ast.Or,
-        ast.Not,
-        ast.Name,
-    )
-)
-
-Below = list[tuple[ast.AST, Around | None]]
-
-
-def _on_call(source: Source, node: ast.Call, around: Around | None) -> None:
-    call = Call(source, node, around)
-    source.calls.append(call)
-    name = call.name
-    if name in ("os.getenv", "os.environ.get", "os.environ.setdefault", "os.environ.pop") and node.args:
-        first = node.args[0]
-        if isinstance(first, ast.Constant) and isinstance(first.value, str):
-            source.names.add(first.value)
-    elif name == "os.path.expandvars" and node.args and isinstance(node.args[0], ast.Constant):
-        source.names.update(_dollar_names(str(node.args[0].value)))
-
-
-def _dollar_names(text: str) -> Iterator[str]:
-    for part in text.split("$")[1:]:
-        name = ""
-        for letter in part.removeprefix("{"):
-            if not (letter.isalnum() or letter == "_"):
-                break
-            name += letter
-        if name:
-            yield name
-
-
-def _on_subscript(source: Source, node: ast.Subscript, around: Around | None) -> None:
-    if isinstance(node.slice, ast.Constant) and isinstance(node.slice.value, str):
-        if source.dotted(node.value)[0] == "os.environ":
-            source.names.add(node.slice.value)
-    elif isinstance(node.ctx, ast.Load) and _index(node.slice) is not None:
-        source.picks.append((node, around))
-
-
-def _index(node: ast.expr) -> int | None:
-    """The number in ``x[0]`` and ``x[-1]``."""
-    sign = 1
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-        node, sign = node.operand, -1
-    if isinstance(node, ast.Constant) and type(node.value) is int:
-        return sign * node.value
-    return None
-
-
-def _on_import(source: Source, node: ast.Import, around: Around | None) -> Below:
-    for alias in node.names:
-        top = alias.name.partition(".")[0]
-        source.modules.add(top)
-        if alias.asname:
-            source.imports[alias.asname] = alias.name
-        else:
-            source.imports[top] = top
-    return []
-
-
-def _on_import_from(source: Source, node: ast.ImportFrom, around: Around | None) -> Below:
-    module = "." * node.level + (node.module or "")
-    source.modules.add(module.partition(".")[0] if not node.level else ".")
-    for alias in node.names:
-        if alias.name == "*":
-            source.stars = True
-        else:
-            source.imports[alias.asname or alias.name] = f"{module}.{alias.name}"
-    return []
-
-
-def _on_assign(source: Source, node: ast.Assign, around: Around | None) -> None:
-    for target in node.targets:
-        source.bind_target(target, node.value, "=", node.lineno, around)
-        if isinstance(target, ast.Subscript | ast.Attribute):
-            source.statements.append((node, around))
-
-
-def _on_ann_assign(source: Source, node: ast.AnnAssign, around: Around | None) -> None:
-    if node.value is not None:
-        source.bind_target(node.target, node.value, "=", node.lineno, around)
-
-
-def _on_aug_assign(source: Source, node: ast.AugAssign, around: Around | None) -> None:
-    if isinstance(node.target, ast.Name | ast.Attribute):
-        source.bind_target(node.target, None, "+=", node.lineno, around)
-
-
-def _on_named(source: Source, node: ast.NamedExpr, around: Around | None) -> None:
-    source.bind_target(node.target, node.value, ":=", node.lineno, around)
-
-
-def _on_function(source: Source, node: Function, around: Around | None) -> Below:
-    if node.name in source.functions:
-        source.repeated.add(node.name)
-    source.functions.setdefault(node.name, node)
-    inner = Around("function", node, around)
-    for argument in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs, node.args.vararg, node.args.kwarg):
-        if argument is not None:
-            source.bind(argument.arg, node.lineno, None, "parameter", inner)
-    outer: Below = [(one, around) for one in (*node.decorator_list, *node.args.defaults)]
-    outer += [(one, around) for one in node.args.kw_defaults if one is not None]
-    return outer + [(one, inner) for one in node.body]
-
-
-def _on_lambda(source: Source, node: ast.Lambda, around: Around | None) -> Below:
-    inner = Around("lambda", node, around)
-    for argument in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs, node.args.vararg, node.args.kwarg):
-        if argument is not None:
-            source.bind(argument.arg, node.lineno, None, "parameter", inner)
-    return [(node.body, inner)]
-
-
-def _on_class(source: Source, node: ast.ClassDef, around: Around | None) -> Below:
-    source.classes.setdefault(node.name, node)
-    inner = Around("class", node, around)
-    heads: Below = [(one, around) for one in (*node.decorator_list, *node.bases)]
-    return heads + [(one.value, around) for one in node.keywords] + [(one, inner) for one in node.body]
-
-
-def _on_for(source: Source, node: ast.For | ast.AsyncFor, around: Around | None) -> Below:
-    inner = Around("for", node, around)
-    source.bind_target(node.target, None, "for", node.lineno, inner)
-    source.statements.append((node, around))
-    return [
-        (node.iter, around),
-        *((one, inner) for one in node.body),
-        *((one, around) for one in node.orelse),
-    ]
-
-
-def _on_while(source: Source, node: ast.While, around: Around | None) -> Below:
-    inner = Around("while", node, around, node.test)
-    source.statements.append((node, around))
-    return [(node.test, around), *((one, inner) for one in node.body), *((one, around) for one in node.orelse)]
-
-
-def _on_if(source: Source, node: ast.If, around: Around | None) -> Below:
-    source.statements.append((node, around))
-    if _is_main(node.test):
-        # A program that is started is always __main__: no condition at all.
-        return [(one, around) for one in (*node.body, *node.orelse)]
-    yes = Around("if", node, around, node.test)
-    below: Below = [(node.test, around), *((one, yes) for one in node.body)]
-    if node.orelse:
-        no = Around("if", node, around, node.test, branch=False)
-        below += [(one, no) for one in node.orelse]
-    return below
-
-
-def _is_main(test: ast.expr) -> bool:
-    """``__name__ == "__main__"``."""
-    return (
-        isinstance(test, ast.Compare)
-        and isinstance(test.left, ast.Name)
-        and test.left.id == "__name__"
-        and isinstance(test.ops[0], ast.Eq)
-    )
-
-
-def _on_if_expression(source: Source, node: ast.IfExp, around: Around | None) -> Below:
-    return [
-        (node.test, around),
-        (node.body, Around("if", node, around, node.test)),
-        (node.orelse, Around("if", node, around, node.test, branch=False)),
-    ]
-
-
-def _on_try(source: Source, node: Any, around: Around | None) -> Below:
-    inner = Around("try", node, around)
-    below: Below = [(one, inner) for one in node.body]
-    for handler in node.handlers:
-        caught = Around("except", handler, around)
-        if handler.name:
-            source.bind(handler.name, handler.lineno, None, "except", caught)
-        below += [(one, caught) for one in handler.body]
-    below += [(one, inner) for one in node.orelse]
-    if node.finalbody:
-        last = Around("finally", node, around)
-        below += [(one, last) for one in node.finalbody]
-    return below
-
-
-def _on_with(source: Source, node: ast.With | ast.AsyncWith, around: Around | None) -> Below:
-    inner = Around("with", node, around)
-    source.statements.append((node, around))
-    below: Below = []
-    for item in node.items:
-        below.append((item.context_expr, around))
-        if item.optional_vars is not None:
-            source.bind_target(item.optional_vars, item.context_expr, "with", node.lineno, inner)
-    return below + [(one, inner) for one in node.body]
-
-
-def _on_comprehension(source: Source, node: Any, around: Around | None) -> Below:
-    inner = Around("comprehension", node, around)
-    below: Below = []
-    for generator in node.generators:
-        source.bind_target(generator.target, None, "for", node.lineno, inner)
-        below.append((generator.iter, around))
-        below += [(one, inner) for one in generator.ifs]
-    parts = (node.key, node.value) if isinstance(node, ast.DictComp) else (node.elt,)
-    return below + [(one, inner) for one in parts]
-
-
-def _on_return(source: Source, node: ast.Return, around: Around | None) -> None:
-    scope = around.scope if around is not None else None
-    if scope is not None and node.value is not None:
-        source.returns.setdefault(id(scope.node), []).append((node.value, around))
-
-
-def _on_global(source: Source, node: ast.Global, around: Around | None) -> None:
-    source.globals.update(node.names)
-
-
-def _on_statement(source: Source, node: ast.stmt, around: Around | None) -> None:
-    source.statements.append((node, around))
-
-
-_HANDLERS: Final[Mapping[type, Any]] = {
-    ast.Call: _on_call,
-    ast.Subscript: _on_subscript,
-    ast.Import: _on_import,
-    ast.ImportFrom: _on_import_from,
-    ast.Assign: _on_assign,
-    ast.AnnAssign: _on_ann_assign,
-    ast.AugAssign: _on_aug_assign,
-    ast.NamedExpr: _on_named,
-    ast.FunctionDef: _on_function,
-    ast.AsyncFunctionDef: _on_function,
-    ast.Lambda: _on_lambda,
-    ast.ClassDef: _on_class,
-    ast.For: _on_for,
-    ast.AsyncFor: _on_for,
-    ast.While: _on_while,
-    ast.If: _on_if,
-    ast.IfExp: _on_if_expression,
-    ast.Try: _on_try,
-    ast.With: _on_with,
-    ast.AsyncWith: _on_with,
-    ast.ListComp: _on_comprehension,
-    ast.SetComp: _on_comprehension,
-    ast.GeneratorExp: _on_comprehension,
-    ast.DictComp: _on_comprehension,
-    ast.Return: _on_return,
-    ast.Global: _on_global,
-    ast.Raise: _on_statement,
-    ast.Delete: _on_statement,
-}
 
 
 class Python:
@@ -840,7 +240,7 @@ class Python:
     def _value(self, node: ast.expr, around: Around | None, depth: int) -> Value:
         kind = type(node)
         if kind is ast.Constant:
-            return _constant(node.value)  # type: ignore[attr-defined]
+            return constant(node.value)  # type: ignore[attr-defined]
         key = id(node)
         if key in self._values:
             return self._values[key]
@@ -853,14 +253,14 @@ class Python:
 
     def _name(self, node: ast.Name, around: Around | None, depth: int) -> Value:
         if node.id.startswith(HIDDEN):
-            return _hidden_kind(node.id)
+            return hidden_kind(node.id)
         lowered = node.id.lower()
         found = self.bindings(node, around)
         if not found:
-            return Unknown(_kind_of_name(lowered), node.id)
+            return Unknown(kind_of_name(lowered), node.id)
         value = self._bound(found, node, depth)
         if isinstance(value, Unknown) and not value.kind:
-            kind = _kind_of_name(lowered) or ("loop" if any(one.how in ("for", "+=") for one in found) else "")
+            kind = kind_of_name(lowered) or ("loop" if any(one.how in ("for", "+=") for one in found) else "")
             return Unknown(kind, node.id)
         return value
 
@@ -889,7 +289,7 @@ class Python:
     def _attribute(self, node: ast.Attribute, around: Around | None, depth: int) -> Value:
         name, imported = self.source.dotted(node)
         if imported:
-            return Unknown(_KINDS.get(name, ""), name)
+            return Unknown(KINDS.get(name, ""), name)
         if not isinstance(node.value, ast.Name | ast.Attribute):
             base = self._value(node.value, around, depth)
             if isinstance(base, Unknown) and base.kind:
@@ -913,13 +313,13 @@ class Python:
             value = argument_of(self, node, around, depth + 1)
             if not isinstance(value, Unknown) or value.kind:
                 return value
-        return Unknown(_kind_of_name(node.attr.lower()), self.text(node))
+        return Unknown(kind_of_name(node.attr.lower()), self.text(node))
 
     def _joined(self, node: ast.JoinedStr, around: Around | None, depth: int) -> Value:
         parts: list[Value] = []
         for one in node.values:
             if isinstance(one, ast.Constant):
-                parts.append(_constant(one.value))
+                parts.append(constant(one.value))
             elif isinstance(one, ast.FormattedValue):
                 value = self._value(one.value, around, depth)
                 if one.format_spec is not None and is_known(value):
@@ -945,30 +345,30 @@ class Python:
         if operator is ast.Div and (isinstance(left, str | Text) or (isinstance(right, str | Text) and right)):
             return join_path((left, right))
         if operator is ast.Mod and isinstance(left, str):
-            return _percent(left, right)
-        if _is_number(left) and _is_number(right):
-            return _arithmetic(operator, left, right)
+            return percent(left, right)
+        if is_number(left) and is_number(right):
+            return arithmetic(operator, left, right)
         unknown = left if isinstance(left, Unknown) and left.kind else right
         return Unknown(unknown.kind, self.text(node)) if isinstance(unknown, Unknown) else UNKNOWN
 
     def _call(self, node: ast.Call, around: Around | None, depth: int) -> Value:
         name, _imported = self.source.dotted(node.func)
-        if name in _KINDS:
-            return Unknown(_KINDS[name], self.text(node))
+        if name in KINDS:
+            return Unknown(KINDS[name], self.text(node))
         if name in ("os.getenv", "os.environ.get"):
             return self._variable(node, around, depth)
-        if name in ("os.path.join", "posixpath.join") or (name in _PATHS and node.args):
+        if name in ("os.path.join", "posixpath.join") or (name in PATHS and node.args):
             if any(isinstance(one, ast.Starred) for one in node.args):
                 return UNKNOWN
             return join_path(self._value(one, around, depth) for one in node.args)
-        if name in _SAME and node.args:
+        if name in SAME and node.args:
             return self._value(node.args[0], around, depth)
         if name.rpartition(".")[2] == "increment_path" and node.args:
             return self._incremented(node, around, depth)
         if name == "len" and len(node.args) == 1 and self._is_listed(node.args[0]):
             return Unknown("count", self.text(node))
         if name in ("str", "int", "float", "bool") and len(node.args) == 1:
-            return _convert(name, self._value(node.args[0], around, depth))
+            return convert(name, self._value(node.args[0], around, depth))
         if name == "dict" and not node.args and all(keyword.arg for keyword in node.keywords):
             return {str(one.arg): self._value(one.value, around, depth) for one in node.keywords}
         if name == "os.path.expandvars" and node.args:
@@ -1017,7 +417,7 @@ class Python:
             return Unknown(base.kind, self.text(node))
         if attr in ("zfill", "rjust", "ljust", "item") and isinstance(base, Unknown):
             return Unknown(base.kind, self.text(node))
-        return Unknown(_kind_of_name(attr.lower()) if attr.startswith("get_") else "", self.text(node))
+        return Unknown(kind_of_name(attr.lower()) if attr.startswith("get_") else "", self.text(node))
 
     def _formatted(self, base: str, node: ast.Call, around: Around | None, depth: int) -> Value:
         """``"a{}b{name}".format(...)`` with plain fields."""
@@ -1076,7 +476,7 @@ class Python:
         first, *rest = value.split("$")
         parts.append(first)
         for part in rest:
-            name = next(iter(_dollar_names("$" + part)), "")
+            name = next(iter(dollar_names("$" + part)), "")
             brace = part.startswith("{")
             parts.append(self._environment(name, None) if name else "$")
             parts.append(part[len(name) + (2 if brace else 0) :] if name else part)
@@ -1110,7 +510,7 @@ class Python:
 
     def _unary(self, node: ast.UnaryOp, around: Around | None, depth: int) -> Value:
         value = self._value(node.operand, around, depth)
-        if isinstance(node.op, ast.USub) and _is_number(value):
+        if isinstance(node.op, ast.USub) and is_number(value):
             return -value
         if isinstance(node.op, ast.Not) and is_known(value):
             return not value
@@ -1157,189 +557,5 @@ _EVALUATE: Final[Mapping[type, Any]] = {
     ast.NamedExpr: Python._walrus,
 }
 
-_PATHS: Final = frozenset(("pathlib.Path", "pathlib.PosixPath", "pathlib.PurePath", "pathlib.PurePosixPath"))
-_SAME: Final = frozenset(
-    ("os.path.abspath", "os.path.realpath", "os.path.normpath", "os.path.expanduser", "os.fspath", "os.fsdecode")
-)
 
-_KINDS: Final[Mapping[str, str]] = {
-    **dict.fromkeys(
-        (
-            "datetime.datetime.now",
-            "datetime.datetime.utcnow",
-            "datetime.datetime.today",
-            "datetime.date.today",
-            "datetime.now",
-            "datetime.utcnow",
-            "datetime.today",
-            "time.time",
-            "time.time_ns",
-            "time.strftime",
-            "time.localtime",
-            "time.gmtime",
-            "time.ctime",
-            "time.monotonic",
-            "uuid.uuid1",
-            "uuid.uuid4",
-            "os.getpid",
-            "os.urandom",
-            "secrets.token_hex",
-            "secrets.token_urlsafe",
-            "secrets.randbelow",
-            "random.randint",
-            "random.random",
-            "random.choice",
-            "random.choices",
-            "random.randrange",
-            "numpy.random.randint",
-            "tempfile.mkdtemp",
-            "tempfile.gettempdir",
-            "tempfile.TemporaryDirectory",
-            "tempfile.NamedTemporaryFile",
-        ),
-        "fresh",
-    ),
-    **dict.fromkeys(("socket.gethostname", "platform.node", "os.uname"), "host"),
-    **dict.fromkeys(
-        (
-            "torch.distributed.get_rank",
-            "jax.process_index",
-            "accelerate.state.process_index",
-            "lightning.fabric.utilities.rank_zero._get_rank",
-        ),
-        "rank",
-    ),
-}
-ENVIRONMENT_KINDS: Final[Mapping[str, str]] = {
-    **dict.fromkeys(
-        ("RANK", "NODE_RANK", "GROUP_RANK", "PET_NODE_RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK"), "rank"
-    ),
-    **dict.fromkeys(("PMI_RANK", "JOB_COMPLETION_INDEX", "SLURM_NODEID"), "rank"),
-    **dict.fromkeys(("LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK"), "local-rank"),
-    "HOSTNAME": "host",
-}
-
-
-def _kind_of_name(name: str) -> str:
-    """What a name alone says: ``rank``, ``local_rank``, ``step``; used only where the value itself is not known."""
-    bare = name.strip("_").removeprefix("get_")
-    if bare in ("local_rank", "localrank", "local_process_index"):
-        return "local-rank"
-    if bare in ("rank", "global_rank", "process_index", "world_rank", "node_rank", "proc_id", "dist_rank"):
-        return "rank"
-    if bare in _LOOPS or bare.endswith(("_step", "_epoch", "_iter", "_iteration", "_steps_done")):
-        return "loop"
-    return ""
-
-
-_LOOPS: Final = frozenset(
-    (
-        "step",
-        "epoch",
-        "iteration",
-        "it",
-        "iter",
-        "i",
-        "global_step",
-        "steps",
-        "n_iter",
-        "batch_idx",
-        "update",
-        "idx",
-        "ep",
-    )
-)
-
-
-def _hidden_kind(name: str) -> Unknown:
-    inner = name.removeprefix(HIDDEN).rstrip("_")
-    fresh, _, variable = inner.partition("_")
-    if fresh == "FRESH":
-        return Unknown("fresh", f"${variable}" if variable else "$(...)")
-    return Unknown(ENVIRONMENT_KINDS.get(inner, ""), f"${inner}")
-
-
-def _constant(value: Any) -> Value:
-    if value.__class__ is str and HIDDEN in value:
-        parts: list[Value] = []
-        first, *rest = value.split(HIDDEN)
-        parts.append(first)
-        for part in rest:
-            name, _, after = part.partition("__")
-            parts += [_hidden_kind(HIDDEN + name), after]
-        return join(parts)
-    if value is None or value.__class__ in (str, int, float, bool):
-        return value
-    return UNKNOWN
-
-
-def _is_number(value: Value) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e18
-
-
-def _arithmetic(operator: type, left: Any, right: Any) -> Value:
-    if operator is ast.Add:
-        return left + right
-    if operator is ast.Sub:
-        return left - right
-    if operator is ast.Mult:
-        return left * right
-    if operator is ast.Div and right:
-        return left / right
-    if operator is ast.FloorDiv and right:
-        return left // right
-    if operator is ast.Mod and right:
-        return left % right
-    if operator is ast.Pow and abs(right) <= 20 and abs(left) < 1e6:
-        try:
-            return left**right
-        except ZeroDivisionError:
-            return UNKNOWN
-    return UNKNOWN
-
-
-def _convert(name: str, value: Value) -> Value:
-    if isinstance(value, Unknown | Text):
-        return value if name == "str" or isinstance(value, Unknown) else UNKNOWN
-    if isinstance(value, tuple | dict):
-        return UNKNOWN
-    try:
-        if name == "str":
-            return str(value)
-        if name == "int":
-            return int(value) if value is not None else UNKNOWN
-        if name == "float":
-            return float(value) if value is not None else UNKNOWN
-        return bool(value)
-    except (ValueError, TypeError, OverflowError):
-        return UNKNOWN
-
-
-def _percent(left: str, right: Value) -> Value:
-    """``"step_%d.pt" % step``: the fields' places, and their values where they are texts or numbers."""
-    values = list(right) if isinstance(right, tuple) else [right]
-    parts: list[Value] = []
-    rest = left
-    while "%" in rest:
-        before, _, rest = rest.partition("%")
-        parts.append(before)
-        if rest[:1] == "%":
-            parts.append("%")
-            rest = rest[1:]
-            continue
-        width = 0
-        while width < len(rest) and rest[width] in "0123456789.-+# ":
-            width += 1
-        letter = rest[width : width + 1]
-        if not letter or not values:
-            return UNKNOWN
-        value = values.pop(0)
-        if is_known(value) and (width or letter not in "sd"):
-            try:
-                value = ("%" + rest[: width + 1]) % value if width < 4 else UNKNOWN
-            except (TypeError, ValueError):
-                value = UNKNOWN
-        parts.append(value)
-        rest = rest[width + 1 :]
-    parts.append(rest)
-    return join(parts)
+__all__ = ["ENVIRONMENT_KINDS", "Around", "Binding", "Call", "Python", "Source"]

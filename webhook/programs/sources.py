@@ -7,7 +7,7 @@ from typing import Final
 from webhook.model.budget import marks_in
 from webhook.model.caches import cache
 from webhook.programs.held import held, hold
-from webhook.programs.python import LONGEST, Source
+from webhook.programs.parsed import LONGEST, Source
 from webhook.programs.shell import NotRead
 
 _LETTER: Final = 100
