@@ -7,12 +7,17 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
-from webhook.programs.python import Around, Call, Python
-from webhook.programs.values import UNKNOWN, Value
+from webhook.programs.constructs import Around, Binding, Call
+from webhook.programs.literals import kind_of_name
+from webhook.programs.parsed import index_of
+from webhook.programs.values import UNKNOWN, Text, Unknown, Value, after_mark, head, pieces, tail
+
+if TYPE_CHECKING:
+    from webhook.programs.python import Python
 
 _TYPES: Final = {"int": int, "float": float}
 _TEXTS: Final = frozenset(("str", "pathlib.Path", "os.path.expanduser", "os.path.abspath"))
@@ -21,13 +26,13 @@ _TEXTS: Final = frozenset(("str", "pathlib.Path", "os.path.expanduser", "os.path
 def argument_of(python: Python, node: ast.Attribute, around: Around | None, depth: int) -> Value:
     """The value of ``args.NAME`` where ``args`` comes from ``parse_args()`` alone; ``UNKNOWN`` where it is not told.
 
-    None of the words of the command line may be unknown: each could be the flag. An argument that the program sets by
-    itself, or defines twice, is not told.
+    A word of the command line that may be a flag of any name makes the whole line unknown; one that is a flag's value
+    makes that flag unknown. An argument that the program sets by itself, or defines twice, is not told.
     """
     table = _arguments(python)
     made = table.get(node.attr) if table else None
     if made is None:
-        return _field_of(python, node, around)
+        return _from_dictionary(python, node, around, depth) or dataclass_field(python, node, around, depth)
     if not _is_parsed(python, node.value, around):
         return UNKNOWN
     line = _line(python)
@@ -35,6 +40,9 @@ def argument_of(python: Python, node: ast.Attribute, around: Around | None, dept
         return UNKNOWN
     action = python.argument(made, "action", default="store")
     given = _given(line, flags_of(made), action == "store")
+    kind = kind_of_name(node.attr.lower()) if given is None else ""
+    if kind in ("rank", "local-rank"):
+        return Unknown(kind, python.text(node) if hasattr(node, "lineno") else "")  # set by whoever starts the group
     if action in ("store_true", "store_false"):
         chosen = action == "store_true"
         return chosen if given is not None else _default(python, made, depth, not chosen)
@@ -46,32 +54,133 @@ def argument_of(python: Python, node: ast.Attribute, around: Around | None, dept
     return _as_type(python, made, given)
 
 
-_DATACLASSES: Final = ("parse_args_into_dataclasses", "parse_json_file", "parse_yaml_file", "parse_dict")
-"""Methods of ``HfArgumentParser`` that give a tuple of objects (transformers 5.24.0, hf_argparser.py)."""
-
-
-def _field_of(python: Python, node: ast.Attribute, around: Around | None) -> Value:
-    """A text that a flag gives to a field of one of ``HfArgumentParser``'s objects.
-
-    What is not given has a default that is not seen. A word that names a file may be a whole configuration.
-    """
-    if _DATACLASSES[0] not in python.source.by_attr or not isinstance(node.value, ast.Name):
-        return UNKNOWN
+def _from_dictionary(python: Python, node: ast.Attribute, around: Around | None, depth: int) -> Value:
+    """``for key, value in defaults.items(): parser.add_argument(f"--{key}", default=value)``; None where it is not."""
+    table: dict[str, Value] | None = python.memo.get("dictionary of arguments")
+    if table is None:
+        table = python.memo["dictionary of arguments"] = {}
+        for call in python.methods("add_argument"):
+            defaults = _dictionary_of(python, call, depth)
+            if defaults is not None and not any(True for _ in python.named("setattr", "Namespace", "set_defaults")):
+                table.update(defaults)
+    if node.attr not in table or node.attr in _filled(python) or not _is_parsed(python, node.value, around):
+        return None
     line = _line(python)
-    given = _given(line, (f"--{node.attr}", f"--{node.attr.replace('_', '-')}"), True) if line else None
-    if not given or "/" not in given or node.attr in _filled(python):
-        return UNKNOWN
-    if _names_file(python):
-        return UNKNOWN
-    bound = python.bindings(node.value, around)
-    lines = {call.line for call in python.methods(*_DATACLASSES)}
-    return given if bound and all(one.how == "unpacked" and one.line in lines for one in bound) else UNKNOWN
+    given = _given(line, (f"--{node.attr}",), True) if line is not None else UNKNOWN
+    if given is None:
+        return table[node.attr]
+    return given if isinstance(given, str) and isinstance(table[node.attr], str | None) else UNKNOWN
 
 
-def _names_file(python: Python) -> bool:
+def _dictionary_of(python: Python, call: Call, depth: int) -> dict[str, Value] | None:
+    """The dictionary whose keys an ``add_argument(f"--{key}", default=value)`` in a loop makes flags of."""
+    first = call.node.args[0] if call.node.args else None
+    if not isinstance(first, ast.JoinedStr) or len(first.values) != 2 or call.around is None:
+        return None
+    name = getattr(first.values[1], "value", None)
+    loop = next((one.node for one in call.around.outwards() if one.kind == "for"), None)
+    if not isinstance(name, ast.Name) or loop is None or not isinstance(loop.iter, ast.Call):
+        return None
+    keys = loop.target.elts[0] if isinstance(loop.target, ast.Tuple) and loop.target.elts else None
+    function = loop.iter.func
+    if not isinstance(keys, ast.Name) or keys.id != name.id:
+        return None
+    if not isinstance(function, ast.Attribute) or function.attr != "items":
+        return None
+    value = python.follow(function.value, call.around, depth)
+    return value if isinstance(value, dict) else None
+
+
+def arguments_from_dictionary(python: Python) -> dict[str, Value]:
+    """Names of arguments whose defaults come out of a dictionary -> those defaults."""
+    for call in python.methods("add_argument"):
+        found = _dictionary_of(python, call, 0)
+        if found is not None:
+            return found
+    return {}
+
+
+DATACLASSES: Final = ("parse_args_into_dataclasses", "parse_args_and_config", "parse_json_file", "parse_yaml_file")
+"""Methods of ``HfArgumentParser`` and TRL's ``TrlParser`` that give a tuple of objects (transformers 5.24.0,
+hf_argparser.py; trl 1.16.0, scripts/utils.py)."""
+
+
+def dataclass_field(python: Python, node: ast.Attribute, around: Around | None, depth: int) -> Value:
+    """A field of one of ``HfArgumentParser``'s objects: what its flag gives, else the default of a class of the text.
+
+    The default of a class that comes from elsewhere is not seen. A file of arguments may give any of them.
+    """
+    if _DATACLASSES.isdisjoint(python.source.by_attr) or not isinstance(node.value, ast.Name | ast.Subscript):
+        return UNKNOWN
+    if node.attr in _filled(python) or names_file(python):
+        return UNKNOWN
+    made = _dataclass_of(python, node.value, around)
+    line = _line(python)
+    if made is None or line is None:
+        return UNKNOWN
+    given = _given(line, (f"--{node.attr}", f"--{node.attr.replace('_', '-')}"), True)
+    own = python.source.classes.get(made)
+    if given is not None:
+        return given if isinstance(given, str) and ("/" in given or _is_text_field(own, node.attr)) else UNKNOWN
+    if own is None:
+        return UNKNOWN
+    from webhook.programs.records import of_class
+
+    found = of_class(python, own, node.attr, 0)
+    return python.follow(found[0], found[1], depth) if found is not None else UNKNOWN
+
+
+def _is_text_field(made: ast.ClassDef | None, name: str) -> bool:
+    """Whether a field of a class of the text is annotated as a text."""
+    for one in made.body if made is not None else ():
+        if isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name) and one.target.id == name:
+            return "str" in {part.id for part in ast.walk(one.annotation) if isinstance(part, ast.Name)}
+    return False
+
+
+_DATACLASSES: Final = frozenset(DATACLASSES)
+
+
+def _dataclass_of(python: Python, node: ast.expr, around: Around | None) -> str | None:
+    """The class whose object the parser gives for a name; ``""`` for one that is not told which; None for no such."""
+    whole, index = node, 0
+    if isinstance(node, ast.Subscript):
+        whole, index = node.value, index_of(node.slice) or 0
+    else:
+        bound: list[Binding] = python.bindings(node, around)
+        if len(bound) == 1 and bound[0].how == "parameter" and isinstance(node, ast.Name):
+            handed = python.given(bound[0], node.id)
+            return _dataclass_of(python, handed[0][0], handed[0][1]) if len(handed) == 1 else None
+        if len(bound) == 1 and isinstance(bound[0].value, ast.Subscript):
+            return _dataclass_of(python, bound[0].value, bound[0].around)
+        lines = {call.line for call in python.methods(*DATACLASSES)}
+        if not bound or not all(one.how == "unpacked" and one.line in lines for one in bound):
+            return None
+        if len(bound) != 1 or bound[0].whole is None:
+            return ""
+        whole, index, around = bound[0].whole, bound[0].index, bound[0].around
+    if not isinstance(whole, ast.Call) or not isinstance(whole.func, ast.Attribute):
+        return None
+    if whole.func.attr not in _DATACLASSES:
+        return None
+    for origin, _ in python.origins(whole.func.value, around)[:1]:
+        if isinstance(origin, ast.Call) and origin.args:
+            given = origin.args[0]
+            items = given.elts if isinstance(given, ast.Tuple | ast.List) else [given]
+            if 0 <= index < len(items) and isinstance(items[index], ast.Name):
+                return python.source.dotted(items[index])[0]
+    return ""
+
+
+def names_file(python: Python) -> bool:
+    """Whether the command line names a file of arguments, as far as such a file is read at all."""
     memo = python.memo.get("names a file")
     if memo is None:
-        memo = any(str(word).endswith((".json", ".yaml", ".yml")) for word in python.arguments or ())
+        words = python.arguments or ()
+        reads = not {"parse_json_file", "parse_yaml_file", "parse_args_and_config"}.isdisjoint(python.source.by_attr)
+        memo = any(word in ("--config", "--config_file") or head(word).startswith("--config=") for word in words) or (
+            reads and tail(words[0] if words else "").endswith((".json", ".yaml", ".yml"))
+        )
         python.memo["names a file"] = memo
     return bool(memo)
 
@@ -169,16 +278,29 @@ def _is_updated(python: Python) -> bool:
 
 
 def _is_parsed(python: Python, node: ast.expr, around: Around | None) -> bool:
-    if not isinstance(node, ast.Name | ast.Attribute):
+    if not isinstance(node, ast.Name | ast.Attribute | ast.Call):
         return False
+    if isinstance(node, ast.Name):
+        bound = python.bindings(node, around)
+        if bound and all(one.how == "unpacked" and one.index == 0 and _parses(one.whole) for one in bound):
+            return True
     origins = python.origins(node, around)
     return bool(origins) and all(
-        isinstance(one, ast.Call)
-        and isinstance(one.func, ast.Attribute)
-        and one.func.attr == "parse_args"
-        and not one.args
-        and not one.keywords
-        for one, _ in origins
+        _parses(one)
+        or (isinstance(one, ast.Subscript) and index_of(one.slice) == 0 and _parses(one.value))
+        or (isinstance(one, ast.Name) and one is not node and _is_parsed(python, one, where))
+        for one, where in origins
+    )
+
+
+def _parses(node: ast.expr | None) -> bool:
+    """``parser.parse_args()`` of the command line."""
+    return (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr in ("parse_args", "parse_known_args")
+        and not node.args
+        and not node.keywords
     )
 
 
@@ -187,20 +309,49 @@ class _Given(Struct):
 
     at: int
     marked: bool
-    value: str
-    following: str | None
+    value: Value
+    following: Value
+
+
+def hides_flags(words: Sequence[Value]) -> bool:
+    """Whether a word that is not known may be flags of any name: ``$EXTRA_ARGS``, ``"$@"``, one in a flag's place.
+
+    One behind a flag is its value, and so is what a word with a known beginning goes on with.
+    """
+    previous: Value = ""
+    for word in words:
+        if not isinstance(word, str) and _may_be_flags(word, previous):
+            return True
+        previous = word
+    return False
+
+
+def _may_be_flags(word: Value, previous: Value) -> bool:
+    beginning = head(word)
+    if beginning:
+        return beginning.startswith("-") and "=" not in beginning
+    unknown = next((one for one in pieces(word) if isinstance(one, Unknown)), UNKNOWN)
+    name = unknown.source.upper()
+    if not name or "--" in name or any(mark in name for mark in _SEVERAL):
+        return True
+    return not isinstance(previous, str) or not previous.startswith("-") or "=" in previous
+
+
+_SEVERAL: Final = ("ARG", "OPT", "EXTRA", "FLAG", "PARAM", "CMD", "OVERRIDE", "@", "*", "+", "COMMON", "SETTING")
+"""Marks of a variable that holds several words."""
 
 
 def _line(python: Python) -> dict[str, _Given] | None:
-    """The flags of the command line; None where it is not known, or a word of it is not: each could be any flag."""
+    """The flags of the command line; None where it is not known, or a word of it may be any flag."""
     memo: dict[str, _Given] | None = python.memo.get("line", _UNREAD)
     if memo is _UNREAD:
         words = python.arguments
         memo = None
-        if words is not None and all(isinstance(word, str) for word in words):
+        if words is not None and not hides_flags(words):
             memo = {}
             for at, word in enumerate(words):
-                name, mark, value = word.partition("=")
+                name, mark, _ = head(word).partition("=")
+                value = after_mark(word) if mark else ""
                 memo[name] = _Given(at, mark != "", value, words[at + 1] if at + 1 < len(words) else None)
         python.memo["line"] = memo
     return memo
@@ -209,7 +360,32 @@ def _line(python: Python) -> dict[str, _Given] | None:
 _UNREAD: Final[dict[str, _Given]] = {}
 
 
-def _given(line: Mapping[str, _Given], flags: Sequence[str], takes: bool) -> str | None:
+def has_line(python: Python) -> bool:
+    """Whether the command line is known as far as its flags go."""
+    return _line(python) is not None
+
+
+def flag_value(python: Python, flags: Sequence[str], takes: bool) -> Value:
+    """The last value of one of these flags on the command line; ``""`` for one without; None where it is absent."""
+    line = _line(python)
+    return None if line is None else _given(line, flags, takes)
+
+
+def word_of(python: Python, name: str) -> Value:
+    """The value of a word ``name=value``; ``""`` where there is none; None where the line is not known."""
+    line = _line(python)
+    if line is None:
+        return None
+    given = line.get(name)
+    return given.value if given is not None and given.marked and isinstance(given.value, str) else ""
+
+
+def given_otherwise(python: Python) -> frozenset[str]:
+    """Names of attributes that the text gives a value to on anything but ``self``."""
+    return _filled(python)
+
+
+def _given(line: Mapping[str, _Given], flags: Sequence[str], takes: bool) -> Value:
     """The last value of one of the flags; ``""`` for one that takes none; None where it is absent."""
     found = max((line[flag] for flag in flags if flag in line), key=lambda one: one.at, default=None)
     if found is None:
@@ -227,7 +403,9 @@ def _default(python: Python, made: Call, depth: int, absent: Value) -> Value:
     return _as_type(python, made, value) if isinstance(value, str) else value
 
 
-def _as_type(python: Python, made: Call, word: str) -> Value:
+def _as_type(python: Python, made: Call, word: Value) -> Value:
+    if not isinstance(word, str):
+        return word if isinstance(word, Text | Unknown) else UNKNOWN
     node = made.argument("type")
     name = "str" if node is None else python.source.dotted(node)[0]
     if name in _TEXTS:

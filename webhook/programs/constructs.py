@@ -48,12 +48,17 @@ class Around:
 
 
 class Binding(Struct, frozen=True):
-    """One place that gives a name its value. ``value`` is None for what has none to follow (a loop, a parameter)."""
+    """One place that gives a name its value. ``value`` is None for what has none to follow (a loop, a parameter).
+
+    ``whole`` is what is taken apart where several names are given their values at once, ``index`` which of them it is.
+    """
 
     line: int
     value: Any
     how: str
     around: Any
+    whole: Any = None
+    index: int = 0
 
 
 class Call:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from webhook.programs.shell import HIDDEN
-from webhook.programs.values import UNKNOWN, Text, Unknown, Value, is_known, join
+from webhook.programs.values import UNKNOWN, Text, Unknown, Value, is_known, join, pieces
 
 PATHS: Final = frozenset(("pathlib.Path", "pathlib.PosixPath", "pathlib.PurePath", "pathlib.PurePosixPath"))
 SAME: Final = frozenset(
@@ -195,3 +195,49 @@ def percent(left: str, right: Value) -> Value:
         rest = rest[width + 1 :]
     parts.append(rest)
     return join(parts)
+
+
+def truth_of(value: Value) -> bool | None:
+    """Whether a value counts as true in a condition; None where that is not told."""
+    if isinstance(value, Text):
+        return True if any(isinstance(piece, str) for piece in value.parts) else None
+    return None if isinstance(value, Unknown) else bool(value)
+
+
+def compared(operator: ast.cmpop, left: Value, right: Value) -> Value:
+    """``a is None``, ``a == b``, ``a in b``, ``a < b``, as far as both sides are known."""
+    if isinstance(operator, ast.Is | ast.IsNot) and right is None and not isinstance(left, Unknown):
+        return (left is None) == isinstance(operator, ast.Is)
+    if not is_known(left) or not is_known(right) or isinstance(left, tuple | dict):
+        return UNKNOWN
+    if isinstance(operator, ast.In | ast.NotIn):
+        if not isinstance(right, tuple | dict | str) or (isinstance(right, str) and not isinstance(left, str)):
+            return UNKNOWN
+        if isinstance(right, tuple) and not all(is_known(one) for one in right):
+            return UNKNOWN
+        return (left in right) == isinstance(operator, ast.In)
+    if isinstance(right, tuple | dict):
+        return UNKNOWN
+    if isinstance(operator, ast.Eq | ast.NotEq):
+        return (left == right) == isinstance(operator, ast.Eq)
+    if is_number(left) and is_number(right):
+        if isinstance(operator, ast.Lt | ast.GtE):
+            return (left < right) == isinstance(operator, ast.Lt)
+        if isinstance(operator, ast.Gt | ast.LtE):
+            return (left > right) == isinstance(operator, ast.Gt)
+    return UNKNOWN
+
+
+def end_of_path(value: Value, above: bool) -> Value:
+    """``os.path.dirname`` (``above``) and ``os.path.basename`` of a path whose last slash is known."""
+    parts = list(pieces(value)) if isinstance(value, str | Text) else []
+    for at in range(len(parts) - 1, -1, -1):
+        part = parts[at]
+        if isinstance(part, str) and "/" in part:
+            before, _, after = part.rpartition("/")
+            if above:
+                return join((*parts[:at], before)) or "/"
+            return join((after, *parts[at + 1 :]))
+    if isinstance(value, str):
+        return "" if above else value
+    return UNKNOWN

@@ -157,10 +157,19 @@ class Source:
                 elif value.__class__ not in skip and isinstance(value, ast.AST):
                     push((value, around, depth))
 
-    def bind(self, name: str, line: int, value: ast.expr | None, how: str, around: Around | None) -> None:
+    def bind(
+        self,
+        name: str,
+        line: int,
+        value: ast.expr | None,
+        how: str,
+        around: Around | None,
+        whole: ast.expr | None = None,
+        index: int = 0,
+    ) -> None:
         scope = around.scope if around is not None else None
         key = (id(scope.node) if scope is not None and name not in self.globals else 0, name)
-        self.bindings.setdefault(key, []).append(Binding(line, value, how, around))
+        self.bindings.setdefault(key, []).append(Binding(line, value, how, around, whole, index))
 
     def bind_target(self, target: ast.expr, value: ast.expr | None, how: str, line: int, around: Around | None) -> None:
         """An assignment's left side; of several names each gets its own value where both sides say so."""
@@ -173,13 +182,13 @@ class Source:
             values: list[ast.expr | None] = [None] * len(target.elts)
             if isinstance(value, ast.Tuple | ast.List) and len(value.elts) == len(target.elts):
                 values = list(value.elts)
-            for one, its in zip(target.elts, values, strict=True):
+            for index, (one, its) in enumerate(zip(target.elts, values, strict=True)):
+                way, whole = (how, None) if its is not None else ("unpacked", value)
                 if isinstance(one, ast.Name):
-                    self.bind(one.id, line, its, how if its is not None else "unpacked", around)
+                    self.bind(one.id, line, its, way, around, whole, index)
                 elif isinstance(one, ast.Attribute):
-                    self.bindings.setdefault((0, self.dotted(one)[0]), []).append(
-                        Binding(line, its, how if its is not None else "unpacked", around)
-                    )
+                    bound = Binding(line, its, way, around, whole, index)
+                    self.bindings.setdefault((0, self.dotted(one)[0]), []).append(bound)
 
 
 def _parse(text: str) -> ast.Module:

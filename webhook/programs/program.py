@@ -13,7 +13,7 @@ from webhook.programs.config import Config, read_config
 from webhook.programs.python import Python
 from webhook.programs.shell import Command, Held, NotRead, Shell, plain_text, read_shell
 from webhook.programs.sources import dedented, python_source
-from webhook.programs.values import UNKNOWN, Text, Unknown, Value, head, is_known, join_path, tail
+from webhook.programs.values import UNKNOWN, Text, Unknown, Value, after_mark, head, is_known, join_path, tail
 from webhook.programs.words import INITS, LONGEST, SHELLS, TOOLS, WRAPPERS
 
 _NESTED: Final = 3
@@ -801,7 +801,7 @@ def _flags(words: Sequence[Value], raws: Sequence[str], places: Sequence[Place])
         if text.startswith("-") and text.strip("-") and not text[1:2].isdigit():
             name, mark, _ = text.partition("=")
             if mark:
-                out[_key(name)] = Flag(name, _after_mark(word), place, _shown(name, _after_mark(word), raw, "="))
+                out[_key(name)] = Flag(name, after_mark(word), place, _shown(name, after_mark(word), raw, "="))
             else:
                 value: Value = True
                 if at + 1 < count and not _is_flag(words[at + 1]):
@@ -812,7 +812,7 @@ def _flags(words: Sequence[Value], raws: Sequence[str], places: Sequence[Place])
         elif "=" in text:
             name = text.partition("=")[0]
             if name and all(letter.isalnum() or letter in "_.+-~/@" for letter in name):
-                out[name.lstrip("+~").replace("-", "_")] = Flag(name, _after_mark(word), place, raw)
+                out[name.lstrip("+~").replace("-", "_")] = Flag(name, after_mark(word), place, raw)
         at += 1
     return out
 
@@ -831,17 +831,6 @@ def _key(name: str) -> str:
 def _is_flag(word: Value) -> bool:
     text = head(word)
     return text.startswith("-") and not text[1:2].isdigit() and text != "-"
-
-
-def _after_mark(word: Value) -> Value:
-    if isinstance(word, str):
-        return word.partition("=")[2]
-    if isinstance(word, Text):
-        first = word.parts[0]
-        rest = first.partition("=")[2] if isinstance(first, str) else ""
-        parts = ((rest,) if rest else ()) + word.parts[1:]
-        return parts[0] if len(parts) == 1 else Text(parts)
-    return UNKNOWN
 
 
 def _expanded(item: str, env: Mapping[str, Value]) -> Value:

@@ -11,21 +11,35 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from webhook.model.script import Place
-from webhook.programs.constructs import Around, Binding, Call, Function
+from webhook.programs.bound import bound, holds, truth
+from webhook.programs.constructs import Around, Binding, Call
 from webhook.programs.literals import (
     ENVIRONMENT_KINDS,
     KINDS,
     PATHS,
     SAME,
     arithmetic,
+    compared,
     constant,
     convert,
+    end_of_path,
     hidden_kind,
     is_number,
     kind_of_name,
     percent,
+    truth_of,
 )
 from webhook.programs.parsed import Source, dollar_names
+from webhook.programs.results import (
+    default_of,
+    function_of,
+    incremented,
+    is_changed,
+    is_listed,
+    keyed,
+    of_vars,
+    returned,
+)
 from webhook.programs.shell import HIDDEN
 from webhook.programs.values import UNKNOWN, Text, Unknown, Value, is_known, join, join_path, shown
 
@@ -43,7 +57,7 @@ class Python:
     ``arguments`` are those that it is started with; None where it is not known how it is started.
     """
 
-    __slots__ = ("_values", "arguments", "env", "file", "memo", "place", "source")
+    __slots__ = ("arguments", "called", "env", "file", "frames", "memo", "place", "source", "values")
 
     def __init__(
         self,
@@ -60,7 +74,10 @@ class Python:
         self.arguments = arguments
         self.memo: dict[str, Any] = {}
         """For whoever asks twice: lives as long as this object."""
-        self._values: dict[int, Value] = {}
+        self.values: dict[int, Value] = {}
+        self.frames: list[tuple[int, dict[str, Value]]] = []
+        """Functions whose result is being worked out, each with what it was called with."""
+        self.called = 0
 
     def at(self, node: ast.AST | Call | int) -> Place:
         """The place of a node in the manifest."""
@@ -151,9 +168,9 @@ class Python:
                 break
             found = self.source.bindings.get((id(here.scope.node), node.id))
             if found:
-                return found if len(found) <= _BINDINGS else []
+                return _visible(found, around) if len(found) <= _BINDINGS else []
             here = here.scope.outer
-        return self._few((0, node.id))
+        return _visible(self._few((0, node.id)), around)
 
     def _few(self, key: tuple[int, str]) -> list[Binding]:
         """The bindings of a name; none where there are more than are followed: each use would go through all."""
@@ -181,7 +198,7 @@ class Python:
                 return []
             node = call.argument(name, position if position is None or position >= 0 else None)
             if node is None:
-                node = _default(function, name)
+                node = default_of(function, name)
                 if node is None:
                     return []
                 out.append((node, None))
@@ -242,13 +259,13 @@ class Python:
         if kind is ast.Constant:
             return constant(node.value)  # type: ignore[attr-defined]
         key = id(node)
-        if key in self._values:
-            return self._values[key]
+        if key in self.values:
+            return self.values[key]
         if depth > _FOLLOWED:
             return UNKNOWN
-        self._values[key] = UNKNOWN  # a name that is made of itself
+        self.values[key] = UNKNOWN  # a name that is made of itself
         value = _EVALUATE[kind](self, node, around, depth + 1) if kind in _EVALUATE else UNKNOWN
-        self._values[key] = value
+        self.values[key] = value
         return value
 
     def _name(self, node: ast.Name, around: Around | None, depth: int) -> Value:
@@ -258,37 +275,19 @@ class Python:
         found = self.bindings(node, around)
         if not found:
             return Unknown(kind_of_name(lowered), node.id)
-        value = self._bound(found, node, depth)
+        value = bound(self, found, node, around, depth)
         if isinstance(value, Unknown) and not value.kind:
             kind = kind_of_name(lowered) or ("loop" if any(one.how in ("for", "+=") for one in found) else "")
             return Unknown(kind, node.id)
         return value
 
-    def _bound(self, found: list[Binding], node: ast.expr, depth: int) -> Value:
-        """The value that several assignments leave: the last unconditional one before the use, where there is one."""
-        if len(found) == 1 and found[0].how == "parameter" and isinstance(node, ast.Name):
-            values = [self._value(one, where, depth) for one, where in self.given(found[0], node.id)]
-            same = values and all(type(one) is type(values[0]) and one == values[0] for one in values[1:])
-            return values[0] if same else UNKNOWN
-        if any(one.value is None or one.how == "with" for one in found):
-            if any(one.how in ("for", "+=") for one in found):
-                return Unknown("loop", self.text(node))
-            return UNKNOWN
-        if len(found) == 1:
-            return self._value(found[0].value, found[0].around, depth)
-        values = [self._value(one.value, one.around, depth) for one in found]
-        if all(type(value) is type(values[0]) and value == values[0] for value in values[1:]):
-            return values[0]
-        scope = found[0].around.scope if found[0].around is not None else None
-        plain = all(one.around is scope or one.around is None for one in found)
-        before = [value for one, value in zip(found, values, strict=True) if one.line < node.lineno]
-        if plain and before:
-            return before[-1]
-        return UNKNOWN
-
     def _attribute(self, node: ast.Attribute, around: Around | None, depth: int) -> Value:
         name, imported = self.source.dotted(node)
         if imported:
+            if name.startswith("absl.flags.FLAGS."):
+                from webhook.programs.commanded import absl_flag
+
+                return absl_flag(self, node, around, depth)
             return Unknown(KINDS.get(name, ""), name)
         if not isinstance(node.value, ast.Name | ast.Attribute):
             base = self._value(node.value, around, depth)
@@ -301,9 +300,9 @@ class Python:
                     return base.rstrip("/").rpartition("/")[0] or "/"
                 return base.rstrip("/").rpartition("/")[2] if node.attr == "name" else UNKNOWN
         # ``args.out = join(args.out, stamp)``: what stands on the right is what it was before.
-        found = [one for one in self._few((0, name)) if not _holds(one.value, node)]
+        found = [one for one in self._few((0, name)) if not holds(one.value, node)]
         if found:
-            value = self._bound(found, node, depth)
+            value = bound(self, found, node, around, depth)
             if not isinstance(value, Unknown) or value.kind:
                 return value
         called = self.source.by_attr
@@ -311,6 +310,12 @@ class Python:
             from webhook.programs.arguments import argument_of
 
             value = argument_of(self, node, around, depth + 1)
+            if not isinstance(value, Unknown) or value.kind:
+                return value
+        if depth < _FOLLOWED:
+            from webhook.programs.records import field_of
+
+            value = field_of(self, node, around, depth)
             if not isinstance(value, Unknown) or value.kind:
                 return value
         return Unknown(kind_of_name(node.attr.lower()), self.text(node))
@@ -364,8 +369,8 @@ class Python:
         if name in SAME and node.args:
             return self._value(node.args[0], around, depth)
         if name.rpartition(".")[2] == "increment_path" and node.args:
-            return self._incremented(node, around, depth)
-        if name == "len" and len(node.args) == 1 and self._is_listed(node.args[0]):
+            return incremented(self, node, around, depth)
+        if name == "len" and len(node.args) == 1 and is_listed(self, node.args[0]):
             return Unknown("count", self.text(node))
         if name in ("str", "int", "float", "bool") and len(node.args) == 1:
             return convert(name, self._value(node.args[0], around, depth))
@@ -373,27 +378,14 @@ class Python:
             return {str(one.arg): self._value(one.value, around, depth) for one in node.keywords}
         if name == "os.path.expandvars" and node.args:
             return self._expanded(self._value(node.args[0], around, depth))
+        if name in ("os.path.dirname", "os.path.basename") and len(node.args) == 1:
+            return end_of_path(self._value(node.args[0], around, depth), name == "os.path.dirname")
+        function = function_of(self, node, around)
+        if function is not None:
+            return returned(self, node, function, around, depth)
         if isinstance(node.func, ast.Attribute):
             return self._method(node, node.func, around, depth)
-        return Unknown("", self.text(node))
-
-    def _incremented(self, node: ast.Call, around: Around | None, depth: int) -> Value:
-        """YOLO's ``increment_path(path, exist_ok=False)``: ``exp``, ``exp2``, ``exp3``, whichever is not there yet."""
-        given = [one.value for one in node.keywords if one.arg == "exist_ok"] or node.args[1:2]
-        stays = self._value(given[0], around, depth) if given else False
-        path = self._value(node.args[0], around, depth)
-        if stays is True:
-            return path
-        return join((path, Unknown("fresh", self.text(node)))) if stays is False else UNKNOWN
-
-    def _is_listed(self, node: ast.expr) -> bool:
-        """``glob("runs/*")``, ``os.listdir("runs")``, ``list(Path("runs").iterdir())``: what a directory holds now."""
-        if not isinstance(node, ast.Call):
-            return False
-        name, _ = self.source.dotted(node.func)
-        if name in ("list", "sorted") and len(node.args) == 1:
-            return self._is_listed(node.args[0])
-        return name in ("glob.glob", "os.listdir") or name.endswith((".glob", ".iterdir"))
+        return Unknown(kind_of_name(name.lower()) if name.startswith("get_") else "", self.text(node))
 
     def _method(self, node: ast.Call, function: ast.Attribute, around: Around | None, depth: int) -> Value:
         attr = function.attr
@@ -404,6 +396,24 @@ class Python:
             return base
         if attr in ("strftime", "isoformat", "timestamp", "hex") and isinstance(base, Unknown) and base.kind:
             return Unknown(base.kind, self.text(node))
+        if attr == "get" and isinstance(base, dict) and node.args and not is_changed(self, function.value):
+            key = self._value(node.args[0], around, depth)
+            if isinstance(key, str) and key in base:
+                return base[key]
+            if isinstance(key, str):
+                return self._value(node.args[1], around, depth) if len(node.args) > 1 else None
+        key = node.args[0].value if attr == "get" and node.args and isinstance(node.args[0], ast.Constant) else None
+        if isinstance(key, str):
+            told = of_vars(self, function.value, key, around, depth)
+            if told is not None:
+                return told
+        if attr in ("split", "rsplit") and isinstance(base, str) and len(node.args) == 1:
+            mark = self._value(node.args[0], around, depth)
+            return tuple(base.split(mark)[:256]) if isinstance(mark, str) and mark else UNKNOWN
+        if attr == "join" and isinstance(base, str) and len(node.args) == 1:
+            items = self._value(node.args[0], around, depth)
+            if isinstance(items, tuple) and items:
+                return join((items[0], *(one for item in items[1:] for one in (base, item))))
         if attr == "format" and isinstance(base, str):
             return self._formatted(base, node, around, depth)
         if attr in ("lower", "upper", "rstrip", "lstrip", "replace", "removesuffix") and isinstance(base, str):
@@ -445,6 +455,12 @@ class Python:
             return self._environment(self._value(node.slice, around, depth), None)
         base = self._value(node.value, around, depth)
         index = self._value(node.slice, around, depth)
+        if isinstance(index, str):
+            told = keyed(self, node.value, index, around, depth)
+            if told is None:
+                told = of_vars(self, node.value, index, around, depth)
+            if told is not None:
+                return told
         if isinstance(base, tuple) and isinstance(index, int) and -len(base) <= index < len(base):
             return base[index]
         if isinstance(base, dict) and isinstance(index, str) and index in base:
@@ -496,48 +512,57 @@ class Python:
         return out
 
     def _either(self, node: ast.IfExp, around: Around | None, depth: int) -> Value:
+        met = truth(self, node.test, around, depth)
+        if met is not None:
+            return self._value(node.body if met else node.orelse, around, depth)
         one = self._value(node.body, around, depth)
         two = self._value(node.orelse, around, depth)
         return one if type(one) is type(two) and one == two else UNKNOWN
 
     def _boolean(self, node: ast.BoolOp, around: Around | None, depth: int) -> Value:
-        first = self._value(node.values[0], around, depth)
-        if not is_known(first) or isinstance(first, tuple | dict):
-            return UNKNOWN
-        if isinstance(node.op, ast.Or) == bool(first):
-            return first
-        return self._value(node.values[1], around, depth) if len(node.values) == 2 else UNKNOWN
+        value: Value = UNKNOWN
+        for one in node.values:
+            value = self._value(one, around, depth)
+            met = truth_of(value)
+            if met is None:
+                return UNKNOWN
+            if isinstance(node.op, ast.Or) == met:
+                return value
+        return value
+
+    def _compare(self, node: ast.Compare, around: Around | None, depth: int) -> Value:
+        left = self._value(node.left, around, depth)
+        right = self._value(node.comparators[0], around, depth)
+        return compared(node.ops[0], left, right) if len(node.ops) == 1 else UNKNOWN
 
     def _unary(self, node: ast.UnaryOp, around: Around | None, depth: int) -> Value:
         value = self._value(node.operand, around, depth)
         if isinstance(node.op, ast.USub) and is_number(value):
             return -value
-        if isinstance(node.op, ast.Not) and is_known(value):
-            return not value
+        if isinstance(node.op, ast.Not):
+            met = truth_of(value)
+            return UNKNOWN if met is None else not met
         return UNKNOWN
 
     def _walrus(self, node: ast.NamedExpr, around: Around | None, depth: int) -> Value:
         return self._value(node.value, around, depth)
 
 
-def _holds(outer: ast.expr | None, node: ast.expr) -> bool:
-    """Whether ``node`` stands in ``outer``, by their lines and columns."""
-    return (
-        outer is not None
-        and (outer.lineno, outer.col_offset) <= (node.lineno, node.col_offset)
-        and (node.end_lineno or 0, node.end_col_offset or 0) <= (outer.end_lineno or 0, outer.end_col_offset or 0)
-    )
+def _visible(found: list[Binding], around: Around | None) -> list[Binding]:
+    """Without the attributes of classes, which only the class's own body sees by their bare names."""
+    if not any(one.around is not None and _body(one.around) is not None for one in found):
+        return found
+    own = _body(around) if around is not None else None
+    return [one for one in found if one.around is None or _body(one.around) in (None, own)]
 
 
-def _default(function: Function, name: str) -> ast.expr | None:
-    """The default of a parameter; None where it has none."""
-    positional = [*function.args.posonlyargs, *function.args.args]
-    for argument, value in zip(reversed(positional), reversed(function.args.defaults), strict=False):
-        if argument.arg == name:
-            return value
-    for argument, keyword_default in zip(function.args.kwonlyargs, function.args.kw_defaults, strict=True):
-        if argument.arg == name:
-            return keyword_default
+def _body(around: Around) -> ast.ClassDef | None:
+    """The class in whose body, and in no method of it, something stands."""
+    for here in around.outwards():
+        if here.kind in ("function", "lambda"):
+            return None
+        if here.kind == "class":
+            return here.node  # type: ignore[no-any-return]
     return None
 
 
@@ -553,6 +578,7 @@ _EVALUATE: Final[Mapping[type, Any]] = {
     ast.Dict: Python._mapping,
     ast.IfExp: Python._either,
     ast.BoolOp: Python._boolean,
+    ast.Compare: Python._compare,
     ast.UnaryOp: Python._unary,
     ast.NamedExpr: Python._walrus,
 }

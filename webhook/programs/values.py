@@ -120,6 +120,18 @@ def join_path(parts: Iterable[Value]) -> Value:
     return join(out)
 
 
+def after_mark(word: Value) -> Value:
+    """The value of a word ``name=value``."""
+    if isinstance(word, str):
+        return word.partition("=")[2]
+    if isinstance(word, Text):
+        first = word.parts[0]
+        rest = first.partition("=")[2] if isinstance(first, str) else ""
+        parts = ((rest,) if rest else ()) + word.parts[1:]
+        return parts[0] if len(parts) == 1 else Text(parts)
+    return UNKNOWN
+
+
 def split_fields(value: Value) -> list[Value]:
     """The words that a shell makes of a variable without quotes: cut at blanks."""
     if not is_text(value):

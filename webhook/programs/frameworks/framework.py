@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from webhook.model.script import Place
 from webhook.programs import UNKNOWN, Call, Python, Script, Value
+from webhook.programs.arguments import hides_flags
 from webhook.programs.config import Config
 from webhook.programs.corrected import in_line
 from webhook.programs.pasted import with_import
@@ -219,7 +220,7 @@ class Options(Struct):
 def options(script: Script, invocation: Invocation, *files: str) -> Options:
     """The options of an invocation. ``files`` are the flags that name a configuration file; ``""`` is the first word
     (after a command such as ``train``), where it ends as one does."""
-    partial = any(not isinstance(word, str) for word in invocation.arguments)
+    partial = hides_flags(invocation.arguments)
     named: Value = None
     for name in files:
         if name:

@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from webhook.programs import UNKNOWN, Call, Invocation, Python, Script, Value
+from webhook.programs.arguments import DATACLASSES, hides_flags, names_file
 from webhook.programs.corrected import in_line, looked_for
 from webhook.programs.frameworks.framework import Framework, Setting, Use, call_setting, flag_setting, is_open, turned
 from webhook.programs.pasted import headed, quoted
@@ -113,7 +114,7 @@ def _in_text(script: Script, python: Python) -> Iterator[Use]:
 
 
 def _parsing(python: Python) -> Iterator[Call]:
-    return python.methods("parse_args_into_dataclasses", "parse_args_and_config", "parse_dict", "parse_json_file")
+    return python.methods(*DATACLASSES, "parse_dict")
 
 
 def _receiver(python: Python, call: Call) -> str:
@@ -146,9 +147,8 @@ def _from_call(python: Python, call: Call, resume: Setting | None) -> Use:
 def _from_flags(invocation: Invocation, python: Python | None, resume: Setting | None) -> Use:
     strategy = flag_setting(invocation, "save_strategy", default="steps")
     only_model = flag_setting(invocation, "save_only_model", default=False)
-    whole = all(isinstance(word, str) for word in invocation.arguments) and "config" not in invocation.flags
-    files = any(isinstance(word, str) and word.endswith((".json", ".yaml")) for word in invocation.arguments)
-    partial = not whole or files
+    files = "config" in invocation.flags or (python is not None and names_file(python))
+    partial = files or hides_flags(invocation.arguments)
     every = flag_setting(invocation, "save_steps", default=500)
     return Use(
         FRAMEWORK,

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from webhook.programs import UNKNOWN, Invocation, Script
+from webhook.programs.arguments import hides_flags
 from webhook.programs.corrected import looked_for
 from webhook.programs.frameworks.framework import Framework, Setting, Use, options, turned
 from webhook.programs.pasted import quoted
@@ -28,7 +29,7 @@ def _use(script: Script, invocation: Invocation) -> Use:
     config = invocation.flag("config")
     if config is not None and given.whole_file is None and not tail(config.value).endswith((".yaml", ".yml")):
         # One of those that come with it: its own keys are known.
-        given.partial = any(not isinstance(word, str) for word in invocation.arguments)
+        given.partial = hides_flags(invocation.arguments)
     resume = given.setting("resume_from_checkpoint", default=False)
     truth = is_true(resume.value)
     directory = given.setting("output_dir", default=UNKNOWN)

@@ -25,7 +25,7 @@ from webhook.model.finding import Severity
 from webhook.model.rule import ProgramRule
 from webhook.model.script import Remark
 from webhook.programs import UNKNOWN, Call, Invocation, Python, Script, Value
-from webhook.programs.arguments import flags_of
+from webhook.programs.arguments import flags_of, hides_flags
 from webhook.programs.corrected import in_line, with_node
 from webhook.programs.flow import callers_of, in_loop
 from webhook.programs.frameworks import Setting, Use, find_uses, mended
@@ -64,7 +64,7 @@ def look(script: Script) -> Iterator[Remark]:
             subject=resume.name,
         )
     for invocation in script.invocations:
-        if invocation.python is not None and all(isinstance(word, str) for word in invocation.arguments):
+        if invocation.python is not None and not hides_flags(invocation.arguments):
             yield from _in_text(script, invocation, invocation.python)
             yield from _switched_off(script, invocation, invocation.python)
 
