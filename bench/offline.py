@@ -140,9 +140,30 @@ def measure_cli(rounds: int, _: int) -> list[Row]:
         for _ in range(max(rounds, 5) * 3):
             against.append(_run([sys.executable, "-c", "import yaml"]))
             ours.append(_run([sys.executable, "-m", "webhook", "review", str(path)]))
+        program = Path(folder) / "train.py"
+        program.write_text(_PROGRAM)
+        alone = [_run([sys.executable, "-m", "webhook", "review", str(program)]) for _ in against]
     return [
-        compare("ckptguard review FILE / python -c 'import yaml'", ours, against, "<= 3", milliseconds, "import yaml")
+        compare("ckptguard review FILE / python -c 'import yaml'", ours, against, "<= 3", milliseconds, "import yaml"),
+        compare(
+            "ckptguard review train.py / python -c 'import yaml'", alone, against, "<= 4", milliseconds, "import yaml"
+        ),
     ]
+
+
+_PROGRAM = """\
+import os
+
+import torch
+
+net = torch.nn.Linear(2, 2)
+adam = torch.optim.AdamW(net.parameters())
+for step in range(1000):
+    net(torch.randn(2, 2)).sum().backward()
+    adam.step()
+    if step % 50 == 0:
+        torch.save(net.state_dict(), os.path.join("runs", f"step_{step}.pt"))
+"""
 
 
 def measure_files(rounds: int, _: int) -> list[Row]:

@@ -17,7 +17,8 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from webhook.cli.inputs import Inputs, add_flags, inputs_of, load_policy_file, runtime_of
+from webhook.cli.flags import add_flags
+from webhook.cli.inputs import Inputs, inputs_of, load_policy_file, runtime_of
 from webhook.cli.output import complain
 from webhook.cli.outputs import write_outputs
 from webhook.cluster.files import Document

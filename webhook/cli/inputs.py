@@ -1,4 +1,4 @@
-"""What ``review`` and ``pods`` have in common: flags, files, the release of every object."""
+"""What ``review`` and ``pods`` have in common: files, the release of every object."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from webhook.cli.output import complain
-from webhook.cli.outputs import add_output
 from webhook.cluster.files import (
     Document,
     FileError,
@@ -23,7 +22,7 @@ from webhook.model.cluster import Runtime
 from webhook.model.finding import Origin
 from webhook.model.names import KINDS, RUNTIME_KINDS
 from webhook.model.policy import Policy
-from webhook.model.release import NEWEST, OVERRIDE_FIELDS, Release, infer_release, parse_release
+from webhook.model.release import NEWEST, OVERRIDE_FIELDS, Release, infer_release
 from webhook.reports.review import Fault, Place
 
 if TYPE_CHECKING:
@@ -34,48 +33,6 @@ if TYPE_CHECKING:
 Answer = TypeVar("Answer")
 _ROUNDS: Final = 12
 """More than look-ups can lead from one to the next."""
-
-
-def add_flags(parser: argparse.ArgumentParser, outputs: Sequence[str]) -> None:
-    """The flags that both commands take."""
-    parser.add_argument("files", metavar="FILE", nargs="*", help="YAML or JSON, a folder, or - for standard input")
-    parser.add_argument(
-        "-f", "--filename", metavar="FILE", action="append", default=[], dest="more", help="the same, as for kubectl"
-    )
-    parser.add_argument(
-        "-n",
-        "--namespace",
-        metavar="NAMESPACE",
-        type=_namespace,
-        help="of objects that name none; default: the only one that occurs among FILE and --state, else default",
-    )
-    parser.add_argument(
-        "--exclude",
-        metavar="GLOB",
-        action="append",
-        default=[],
-        help="leave out files and folders of FILE by path or name, e.g. 'overlays/*'; repeatable",
-    )
-    parser.add_argument(
-        "--state",
-        metavar="PATH",
-        action="append",
-        default=[],
-        help="claims, volumes, classes, namespaces and runtimes of the cluster, as a file or a folder; repeatable",
-    )
-    parser.add_argument(
-        "--live", action="store_true", help="read objects missing from FILE and --state from the current cluster"
-    )
-    parser.add_argument("--context", help="with --live: context of the kubeconfig; default: the current one")
-    parser.add_argument("--kubeconfig", metavar="FILE", help="with --live: default: as for kubectl")
-    parser.add_argument(
-        "--trainer",
-        metavar="RELEASE",
-        type=_release,
-        help="the Kubeflow Trainer release: "
-        f"{', '.join(release.value for release in Release)}; else told by the override field that a TrainJob uses",
-    )
-    add_output(parser, outputs)
 
 
 def inputs_of(arguments: argparse.Namespace, policy: Policy | None = None) -> Inputs | None:
@@ -100,21 +57,6 @@ def inputs_of(arguments: argparse.Namespace, policy: Policy | None = None) -> In
         kubeconfig=kubeconfig,
         context=arguments.context,
     )
-
-
-def _namespace(text: str) -> str:
-    from webhook.effective.buildable.syntax import is_dns_label
-
-    if not is_dns_label(text):
-        raise argparse.ArgumentTypeError(f'"{text}" is no namespace: a-z, 0-9 and "-", at most 63 characters')
-    return text
-
-
-def _release(text: str) -> Release:
-    try:
-        return parse_release(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 class Inputs:

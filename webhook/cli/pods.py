@@ -11,7 +11,8 @@ import sys
 from collections.abc import Iterator
 from functools import partial
 
-from webhook.cli.inputs import Inputs, add_flags, inputs_of, runtime_key
+from webhook.cli.flags import add_flags
+from webhook.cli.inputs import Inputs, inputs_of, runtime_key
 from webhook.cli.output import coloured, complain
 from webhook.cli.outputs import write_outputs
 from webhook.cluster.files import Document

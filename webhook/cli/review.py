@@ -1,32 +1,19 @@
-"""``ckptguard review``: what the API server would be told about each object, without one.
+"""``ckptguard review``: what the API server would be told about each object, and what the rules say of a program.
 
-Each object is first filled in, as ``/mutate`` does, then judged as it would be stored, as ``/validate`` does; with
-``--without-guard`` it is judged as it is. Runtimes of FILE are filled in before any TrainJob is judged; those of
-``--state`` count as stored.
+Objects are judged in ``webhook.cli.reviewing``, programs (``train.py``, ``run.sh``) in ``webhook.cli.programs``; what
+neither needs is not imported for it.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
-from functools import lru_cache, partial
-from typing import Literal
+from functools import partial
 
-from webhook.cli.inputs import Inputs, add_flags, fault_of, inputs_of, load_policy_file
+from webhook.cli.flags import add_flags
 from webhook.cli.output import coloured, complain
 from webhook.cli.outputs import printed, write_outputs
-from webhook.cluster.files import Document, load_files, settle_namespaces
-from webhook.decision import default_object, review_object
-from webhook.model.finding import Judged, Severity
-from webhook.model.names import KINDS, RUNTIME_KINDS
-from webhook.model.policy import Policy
-from webhook.model.request import Request
-from webhook.model.verdict import Defaulted
-from webhook.reports.review import FAIL_ON, Fault, Place, Review, Reviewed
-
-_WEIGHT = {Severity.DENY: 0, Severity.WARN: 1, Severity.AUDIT: 2}
-_EXEMPT = "exempt"
-_LEFT_ALONE = {_EXEMPT: "the policy exempts it", "off": "the mode of its namespace is off"}
+from webhook.reports.review import FAIL_ON, Review
 
 INTERMIXED = True
 
@@ -45,130 +32,70 @@ def configure(parser: argparse.ArgumentParser) -> None:
         default="deny",
         help="what makes the exit code 1, each includes the one before it (default deny)",
     )
+    programs = parser.add_argument_group(
+        "programs", "train.py and run.sh are reviewed by themselves, without a cluster"
+    )
+    programs.add_argument("--programs", action="store_true", help="review the .py and .sh files of folders too")
+    programs.add_argument(
+        "--command",
+        metavar="COMMAND",
+        help="how it is started, e.g. 'torchrun --nproc-per-node 4 train.py --out /ckpt'",
+    )
+    programs.add_argument("--nodes", metavar="N", type=_number, help="nodes that it runs on (default 1)")
+    programs.add_argument("--directory", metavar="DIR", help="where its checkpoints have to go, and CKPT_DIR for it")
     parser.epilog = "exit code: 0 nothing against it, 1 a finding that fails (--fail-on), 2 could not review"
+
+
+def _number(text: str) -> int:
+    if not text.isdecimal() or not 0 < len(text) < 7 or int(text) < 1:
+        raise argparse.ArgumentTypeError(f'"{text}" is no number of nodes: 1 or more')
+    return int(text)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """0 nothing against it, 1 by ``--fail-on``, 2 could not review."""
-    review = review_files(arguments)
+    review = _review(arguments)
     if review is None:
         return 2
     done = print_review(review, arguments)
     return review.exit_code(arguments.fail_on) if done else 2
 
 
-def review_files(arguments: argparse.Namespace) -> Review | None:
-    """Read, fill in, judge. None, and a line on standard error, where the command line names no file."""
-    faults: list[Fault] = []
-    policy = load_policy_file(arguments.policy, faults)
-    if policy is None:
-        return Review(faults=tuple(faults))
-    inputs = inputs_of(arguments, policy)
-    if inputs is None:
-        return None
-    guarded = not arguments.without_guard
-    nothing = inputs.nothing()
-    faults.extend(inputs.faults if nothing is None else (nothing,))
-    notices = [f"{arguments.policy}: {field}: this release does not read it" for field in policy.unread()]
-    old: dict[tuple[str, str, str], Document] = {}
-    if arguments.old is not None:
-        before = load_files([arguments.old], settled=False)
-        settle_namespaces(inputs.namespace, before)
-        faults.extend(fault_of(error) for error in before.errors)
-        named = (document for document in before.of_kind(*KINDS) if document.object["metadata"].get("name"))
-        old = {document.key: document for document in named}
-        if inputs.documents and not before.errors and not any(document.key in old for document in inputs.documents):
-            notices.append(f"{arguments.old}: none of the objects in FILE stands there, so all are reviewed as new")
-    # Runtimes first: a TrainJob of FILE is built from them as they will be stored.
-    requests = {id(document): _request(document, old.get(document.key)) for document in inputs.documents}
-    filled: dict[int, Defaulted] = {}
-    for document in inputs.documents if guarded else ():
-        if document.kind in RUNTIME_KINDS:
-            inputs.settle_for(document)
-            done = inputs.asked(
-                partial(default_object, requests[id(document)], inputs.view, policy, inputs.release(document))
-            )
-            filled[id(document)] = done
-            if done.patch:
-                inputs.put_runtime(document, done.object)
-    results = tuple(
-        _reviewed(document, requests[id(document)], filled.get(id(document)), inputs, policy, guarded)
-        for document in inputs.documents
-    )
-    inputs.close()
-    return Review(results, tuple(faults), (*inputs.notices, *notices), guarded, inputs.skipped)
+def _review(arguments: argparse.Namespace) -> Review | None:
+    """Programs, objects or both; None, and a line on standard error, where nothing is named."""
+    files = [*arguments.files, *arguments.more]
+    programs = [file for file in files if _is_program(file)]
+    others = [file for file in files if not _is_program(file)]
+    alone = bool(programs or arguments.command or arguments.programs)
+    if not alone:
+        from webhook.cli.reviewing import review_files
+        from webhook.reports.review import Fault
+
+        review = review_files(arguments)
+        unused = next((flag for flag in ("nodes", "directory") if getattr(arguments, flag) is not None), "")
+        if review is None or not unused:
+            return review
+        fault = Fault(None, f"--{unused} is about program files (.py, .sh), and FILE names none")
+        return Review(review.results, (*review.faults, fault), review.notices, review.guarded, review.skipped)
+    from webhook.cli.programs import review_programs
+
+    about = review_programs(arguments, programs, others)
+    if not others:
+        return about
+    from webhook.cli.reviewing import review_files
+
+    arguments.files, arguments.more = others, []
+    review = review_files(arguments, needed=not (arguments.programs and about.results))
+    return about if review is None or not (review.results or review.faults) else review.beside(about)
 
 
-def _request(document: Document, old: Document | None) -> Request:
-    return Request(
-        operation="CREATE" if old is None else "UPDATE",
-        kind=document.kind,
-        namespace=document.namespace,
-        name=document.name,
-        object=document.object,
-        old=None if old is None else old.object,
-    )
+def _is_program(file: str) -> bool:
+    """A ``.py`` or ``.sh`` file by its name; a folder may be called so."""
+    if not file.endswith((".py", ".sh")):
+        return False
+    import os
 
-
-def _reviewed(
-    document: Document, request: Request, filled: Defaulted | None, inputs: Inputs, policy: Policy, guarded: bool
-) -> Reviewed:
-    """The result for one object; ``filled`` is what ``default_object`` already said of it."""
-    release = inputs.release(document)
-    inputs.settle_for(document)
-    assumed = inputs.assume_for(document, release)
-    if not guarded:
-        filled = Defaulted((), request.object)
-    elif filled is None:
-        filled = inputs.asked(partial(default_object, request, inputs.view, policy, release))
-    stored = Request(request.operation, request.kind, request.namespace, request.name, filled.object, request.old)
-    decision = inputs.asked(partial(review_object, stored, inputs.view, policy, release))
-    findings = decision.findings
-    verdict: Literal["allow", "warn", "deny", "exempt"] = decision.verdict
-    if filled.findings:
-        findings = _joined(findings, filled.findings)
-        if verdict == "allow" and any(finding.severity is Severity.WARN for finding in findings):
-            verdict = "warn"
-    if decision.mode == _EXEMPT:
-        verdict = "exempt"
-    return Reviewed(
-        kind=request.kind,
-        namespace=request.namespace,
-        name=request.name,
-        operation=request.operation,
-        at=Place(document.file, document.line),
-        verdict=verdict,
-        findings=findings,
-        facts=decision.facts,
-        patch=filled.patch,
-        before=request.object,
-        after=filled.object,
-        locate=partial(inputs.locate, document),
-        judged=decision.judged,
-        unjudged=_LEFT_ALONE.get(decision.mode, ""),
-        assumed=assumed if decision.judged else "",
-        scope=inputs.settled,
-    )
-
-
-@lru_cache(maxsize=1)
-def _order() -> dict[str, int]:
-    from webhook.rules import RULES
-
-    return {rule.id: at for at, rule in enumerate(RULES)}
-
-
-def _joined(judged: tuple[Judged, ...], filling: tuple[Judged, ...]) -> tuple[Judged, ...]:
-    """The findings of both questions, each once, by severity and then in the order of the rules."""
-    order = _order()
-    known = set(judged)
-    more = [finding for finding in filling if finding not in known]
-    return tuple(
-        sorted(
-            (*judged, *more),
-            key=lambda finding: (_WEIGHT[finding.severity], order.get(finding.rule, len(order))),
-        )
-    )
+    return not os.path.isdir(file)  # noqa: PTH112 - pathlib alone would be a tenth of the start-up time
 
 
 def print_review(review: Review, arguments: argparse.Namespace) -> bool:

@@ -104,7 +104,8 @@ class Launch(Struct, frozen=True):
     ``mounts`` are the paths of the container's mounts. ``grace`` is in seconds. ``seconds_per_step``, ``params`` and
     ``lost_work`` (seconds) are what annotations and policy say. ``shared_process_namespace``: the pod's process 1 is
     the pause container's, so a shell is never process 1. ``entrypoint`` says that the image's own entrypoint runs first
-    (no ``command``). ``variable`` declares the first of the directories.
+    (no ``command``). ``variable`` declares the first of the directories. ``alone``: there is no pod; where no directory
+    is declared, whatever the program saves is its checkpoint.
     """
 
     pods: int = 1
@@ -121,6 +122,7 @@ class Launch(Struct, frozen=True):
     entrypoint: bool = False
     stable_hostname: bool = False
     variable: str = ""
+    alone: bool = False
 
 
 class Remarks(dict[str, "tuple[Remark, ...]"]):

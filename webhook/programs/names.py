@@ -50,6 +50,8 @@ class Save(Struct, frozen=True):
     function: str
     numbered: bool
     text_order_fails: bool
+    target: ast.expr | None = None
+    """What the file is called in the end, where it is renamed after the save; ``value`` and ``name`` are of that."""
 
 
 def saves(script: Script) -> tuple[Save, ...]:
@@ -89,6 +91,10 @@ def _add(
     if node is None:
         return
     node, around = _opened(python, node, call.around)
+    written = node
+    renamed = _renamed(python).get(ast.dump(node))
+    if renamed is not None and renamed[1].line >= call.line:
+        node, around = renamed[0], renamed[1].around
     value = python.value(node, around)
     tag = tag_of(python, call)
     if tag is not None:
@@ -99,7 +105,24 @@ def _add(
     numbered = any(hole.kind == "loop" for hole in holes)
     fresh = any(hole.kind == "fresh" for hole in holes)
     fails = numbered and not fresh and not _padded(python, node, around, call)
-    out.append(Save(python, call, node, value, name_of(value), function, numbered, fails))
+    target = None if node is written else node
+    out.append(Save(python, call, written, value, name_of(value), function, numbered, fails, target))
+
+
+def _renamed(python: Python) -> dict[str, tuple[ast.expr, Call]]:
+    """What is renamed in the text, by the expression of its first name: the name that it gets, and the call."""
+    memo: dict[str, tuple[ast.expr, Call]] | None = python.memo.get("renamed")
+    if memo is None:
+        memo = {}
+        for function in ("os.replace", "os.rename", "shutil.move"):
+            for call in python.calls(function):
+                if len(call.node.args) == 2:
+                    memo[ast.dump(call.node.args[0])] = call.node.args[1], call
+        for call in python.methods("replace", "rename"):
+            if call.receiver is not None and len(call.node.args) == 1 and call.name not in ("os.replace", "os.rename"):
+                memo[ast.dump(call.receiver)] = call.node.args[0], call
+        python.memo["renamed"] = memo
+    return memo
 
 
 def tag_of(python: Python, call: Call) -> ast.expr | None:

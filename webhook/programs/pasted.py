@@ -86,8 +86,10 @@ def quoted(word: str) -> str:
 
 
 def in_python(script: Script) -> str:
-    """The declared directory as Python has it."""
+    """The declared directory as Python has it; what rehearsals and runs export where none is declared."""
     name = script.launch.variable
+    if not name and not script.launch.directories:
+        return 'os.environ["CKPT_DIR"]'
     return f'os.environ["{name}"]' if name else f'"{script.launch.directories[0]}"'
 
 
@@ -285,11 +287,12 @@ _FOLDERS: Final = frozenset(
 def folder_of(python: Python, save: Save, line: int = 0) -> str:
     """The directory above the numbered checkpoints, as an expression of names that are there in ``line`` (0: at the
     save); a text where its names are not; ``""`` where it is not told."""
-    node: ast.expr | None = save.path
+    written = save.target if save.target is not None else save.path
+    node: ast.expr | None = written
     known = head(save.value)
     literal = f'"{known.rpartition("/")[0]}"' if known.startswith("/") and "/" in known[1:] else ""
     if tag_of(python, save.call) is None:
-        node = _above(python, save.path, save.call.around)
+        node = _above(python, written, save.call.around)
     if node is None:
         return literal
     text = ast.unparse(node)

@@ -101,6 +101,8 @@ class Script(Struct):
     unread: tuple[tuple[Place, str], ...] = ()
     whole: bool = True
     first: str = "program"
+    missing: tuple[str, ...] = ()
+    """Scripts that are started and whose text is not here, as the command names them."""
     memo: dict[str, Any] = field(default_factory=dict)
     """For whoever asks twice: lives as long as this object."""
 
@@ -148,7 +150,14 @@ class Script(Struct):
     def on_volume(self, path: Value) -> bool:
         """Whether a path lies in a declared directory or on a mounted volume."""
         launch = self.launch
+        if launch.alone and not launch.directories:
+            return True
         return any(lies_in(path, place) for place in (*launch.directories, *launch.mounts))
+
+    @property
+    def wants_checkpoints(self) -> bool:
+        """Whether a checkpoint directory is declared; of a program without a cluster it is taken for granted."""
+        return bool(self.launch.directories) or self.launch.alone
 
     def in_fast_tier(self, path: Value) -> bool:
         """Whether a path lies in the fast tier, which each pod has for itself."""
@@ -177,16 +186,23 @@ def lies_in(path: Value, directory: str) -> bool:
     return rooted and bool(place) and components(known)[: len(place)] == place
 
 
-def read_script(command: Sequence[Any], args: Sequence[Any], env: Mapping[str, Value], launch: Launch) -> Script:
+def read_script(
+    command: Sequence[Any],
+    args: Sequence[Any],
+    env: Mapping[str, Value],
+    launch: Launch,
+    files: Mapping[str, tuple[str, Place]] | None = None,
+) -> Script:
     """Everything legible in ``command`` and ``args``. Never raises for what a text holds.
 
-    ``env`` are the container's variables; references ``$(VAR)`` are put in as the kubelet does.
+    ``env`` are the container's variables; references ``$(VAR)`` are put in as the kubelet does. ``files`` are texts
+    that lie where the program runs, by path, each with the place of its first line. A word may be ``Unknown``.
     """
-    return _Reader(env, launch).read(command, args)
+    return _Reader(env, launch, files or {}).read(command, args)
 
 
 class _Reader:
-    def __init__(self, env: Mapping[str, Value], launch: Launch) -> None:
+    def __init__(self, env: Mapping[str, Value], launch: Launch, files: Mapping[str, tuple[str, Place]]) -> None:
         self.env = env
         self.launch = launch
         self.invocations: list[Invocation] = []
@@ -194,7 +210,8 @@ class _Reader:
         self.configs: list[Config] = []
         self.shells: list[Shell] = []
         self.unread: list[tuple[Place, str]] = []
-        self.files: dict[str, tuple[str, Place]] = {}
+        self.files: dict[str, tuple[str, Place]] = dict(files)
+        self.missing: list[str] = []
         self.whole = True
         self.first = ""
         self.read_so_far = 0
@@ -211,6 +228,10 @@ class _Reader:
                     words.append(UNKNOWN)
                     places.append(place)
                     break
+                if isinstance(item, Unknown):
+                    words.append(item)
+                    places.append(place)
+                    continue
                 if not isinstance(item, str):
                     continue
                 if len(item) > LONGEST:
@@ -231,6 +252,7 @@ class _Reader:
             tuple(self.unread),
             self.whole,
             self.first or "program",
+            tuple(dict.fromkeys(self.missing)),
         )
 
     def _run(
@@ -347,6 +369,8 @@ class _Reader:
         if known is None:
             if isinstance(file, str) and file.endswith(("activate", "bashrc", "profile", "setvars.sh", "conda.sh")):
                 return
+            if isinstance(file, str) and len(self.missing) < _PROGRAMS:
+                self.missing.append(file)
             self.whole = False
             return
         before = len(self.shells)
@@ -635,6 +659,8 @@ class _Reader:
             found = [one for name, one in self.files.items() if name.rpartition("/")[2] == last]
             known = found[0] if len(found) == 1 else None
         if known is None:
+            if file and len(self.missing) < _PROGRAMS:
+                self.missing.append(file)
             self.whole = False
             self._add(launchers, "", "", file, None, words[1:], raws[1:], places, command, launcher_flags)
             return

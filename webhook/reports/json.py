@@ -43,7 +43,9 @@ def error(fault: Fault) -> dict[str, Any]:
 
 def _result(result: Reviewed) -> dict[str, Any]:
     facts = result.facts
-    return {
+    ignored = [{**_finding(finding, result.label), "reason": reason} for finding, reason in result.ignored]
+    more = {"ignored": ignored} if ignored else {}
+    return more | {
         "kind": result.kind,
         "namespace": result.namespace,
         "name": result.name,

@@ -59,6 +59,8 @@ class Reviewed(Struct, frozen=True):
     unjudged: str = ""
     assumed: str = ""
     scope: str = ""
+    ignored: tuple[tuple[Judged, str], ...] = ()
+    """Findings that a comment in the program ignores, each with the reason that it gives."""
 
     @property
     def label(self) -> str:
@@ -136,6 +138,16 @@ class Review(Struct, frozen=True):
     guarded: bool = True
     skipped: int = 0
     scanned: bool = False
+
+    def beside(self, other: Review) -> Review:
+        """Both as one, this one's objects first."""
+        return Review(
+            (*self.results, *other.results),
+            tuple(dict.fromkeys((*self.faults, *other.faults))),
+            tuple(dict.fromkeys((*self.notices, *other.notices))),
+            self.guarded,
+            self.skipped + other.skipped,
+        )
 
     def exit_code(self, fail_on: str = "deny") -> Literal[0, 1, 2]:
         """0 nothing against it, 1 by ``fail_on`` (one of ``FAIL_ON``), 2 could not review, which wins over 1."""

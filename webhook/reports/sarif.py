@@ -21,7 +21,8 @@ def render(review: Review) -> str:
     """One SARIF log with one run. What could not be reviewed becomes a notification of an unsuccessful invocation."""
     pages = review.pages()
     found = [told for page in pages for told in page.told]
-    known = _known(told.finding.rule for told in found)
+    ignored = [(result, finding, reason) for result in review.results for finding, reason in result.ignored]
+    known = _known([*(told.finding.rule for told in found), *(finding.rule for _, finding, _ in ignored)])
     index = {entry.id: at for at, entry in enumerate(known)}
     return encode(
         {
@@ -47,7 +48,14 @@ def render(review: Review) -> str:
                             ],
                         }
                     ],
-                    "results": [_result(told, index[told.finding.rule]) for told in found],
+                    "results": [
+                        *(_result(told, index[told.finding.rule]) for told in found),
+                        *(
+                            _result(Told(result, finding, [], []), index[finding.rule])
+                            | {"suppressions": [{"kind": "inSource", "justification": printable(reason)}]}
+                            for result, finding, reason in ignored
+                        ),
+                    ],
                 }
             ],
         }

@@ -7,7 +7,7 @@ from typing import Any
 
 from webhook.message import counts, fix_lines
 from webhook.model.finding import Severity
-from webhook.model.names import INJECTED
+from webhook.model.names import INJECTED, KINDS
 from webhook.model.printable import printable
 from webhook.reports.review import Fault, Page, Review, Reviewed, Told
 
@@ -48,7 +48,8 @@ def render(review: Review, colour: bool = False) -> Iterator[str]:
     if review.results:
         if shown:
             yield ""
-        yield _how_judged(review)
+        if any(result.kind in KINDS for result in review.results):
+            yield _how_judged(review)
         yield summary(review, colour, pages)
 
 
@@ -126,6 +127,9 @@ def _page(page: Page, colour: bool, locate: bool, seen: set[tuple[str, ...]]) ->
     for other, findings in page.elsewhere:
         rules = ", ".join(dict.fromkeys(f"{one.rule} ({_SEVERITY[one.severity][0]})" for one in findings))
         yield f"  as told at {printable(other.title)}: {rules}"
+    for ignored, reason in result.ignored:
+        at = f"{printable(ignored.at.short)}: " if ignored.at.short else ""
+        yield _paint(f"  ignored: {at}{ignored.rule}: {printable(reason)}", _DIM, colour)
     for told in page.told:
         yield ""
         yield from _finding(told, colour, locate, seen)

@@ -35,7 +35,7 @@ def copies_of(python: Python, save: Save) -> Setting | None:
 
 def _by_step(python: Python, save: Save) -> bool:
     names: list[str] = []
-    for node in (save.path, tag_of(python, save.call)):
+    for node in (save.target or save.path, tag_of(python, save.call)):
         for origin, _ in python.origins(node, save.call.around) if node is not None else ():
             for part in ast.walk(origin):
                 if isinstance(part, ast.Name):

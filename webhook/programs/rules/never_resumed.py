@@ -108,7 +108,7 @@ def _not_told(script: Script, use: Use, python: Python) -> Iterator[Remark]:
     resume, directory = use.resume, use.directory
     if resume is None or resume.value is not None or use.partial:
         return
-    if directory is None or not directory.given or not script.on_volume(directory.value):
+    if directory is None or not (directory.given or script.launch.alone) or not script.on_volume(directory.value):
         return
     if use.saves is not None and use.saves.value is False:
         return

@@ -155,7 +155,7 @@ def _wants_checkpoints(script: Script, use: Use) -> bool:
     """A directory is declared for the container, or the program's own lies on a volume."""
     if use.directory is not None and use.directory.given and script.on_volume(use.directory.value):
         return True
-    return bool(script.launch.directories)
+    return script.wants_checkpoints
 
 
 def _number(setting: Setting | None) -> float | None:
@@ -164,7 +164,7 @@ def _number(setting: Setting | None) -> float | None:
 
 def _plain(script: Script) -> Iterator[Remark]:
     """A loop of the program's own, and every save of it after the loop."""
-    if not script.whole or script.unread or not script.launch.directories:
+    if not script.whole or script.unread or not script.wants_checkpoints:
         return
     found = saves(script)
     if not found or not all(_after(save) for save in found):
