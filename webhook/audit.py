@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from prometheus_client import Counter
 
     from webhook.metrics import Metrics
+    from webhook.model.deletion import Deletion
     from webhook.model.finding import Judged
     from webhook.model.request import Request
     from webhook.model.verdict import Decision, Defaulted
@@ -222,6 +223,18 @@ def decision_record(
     return _tail(record, seconds, decision.policy_hash)
 
 
+def deletion_record(deletion: Deletion, decision: Decision, trace: str) -> dict[str, Any]:
+    """The line of a DELETE that somebody was told something about."""
+    record = _head("validate", deletion, False, trace)
+    record["runtime"] = None
+    record["verdict"] = decision.verdict
+    record["mode"] = decision.mode
+    record["findings"] = _findings(decision.findings, f"{deletion.kind}/{deletion.name}")
+    record["patched"] = []
+    record["facts"] = None
+    return _tail(record, 0.0, decision.policy_hash)
+
+
 def patch_record(
     request: Request, defaulted: Defaulted, generated: bool, seconds: float, policy_hash: str, trace: str
 ) -> dict[str, Any]:
@@ -248,7 +261,7 @@ def took(record: dict[str, Any], seconds: float) -> dict[str, Any]:
     return record
 
 
-def _head(webhook: str, request: Request, generated: bool, trace: str) -> dict[str, Any]:
+def _head(webhook: str, request: Request | Deletion, generated: bool, trace: str) -> dict[str, Any]:
     record: dict[str, Any] = {
         "schema": SCHEMA,
         "time": datetime.now(UTC),

@@ -29,7 +29,7 @@ from webhook.model.cluster import (
 )
 from webhook.model.policy import Policy
 from webhook.model.release import NEWEST, Release, parse_release
-from webhook.server.admission import HEAVY, Admission, FixedViews, Views
+from webhook.server.admission import HEAVY, Admission, FixedViews, Needs, Views
 from webhook.server.app import Front, State
 from webhook.server.gate import Gate
 from webhook.server.judging import Default, Judge
@@ -63,6 +63,8 @@ class Cluster(Struct):
     """What of it hangs for good, for ``/healthz``."""
     get: Get | None = None
     """Reads a path of the API server; None without one."""
+    needs: Needs | None = None
+    """Who needs what is being deleted; None: nobody knows, and everything may go."""
 
 
 class NothingKnown:
@@ -185,7 +187,17 @@ def assemble_with(
         background.append(certificate.follow)
     audit = AuditLog(_sinks(settings), metrics, settings.audit_queue)
     admission = Admission(
-        default, judge, cluster.views, lambda: policy, audit, metrics, gate, release, settings.lookup_timeout, heavy
+        default,
+        judge,
+        cluster.views,
+        lambda: policy,
+        audit,
+        metrics,
+        gate,
+        release,
+        settings.lookup_timeout,
+        heavy,
+        cluster.needs,
     )
     front = Front(admission, gate, state, metrics, settings.docs, settings.body_timeout, settings.head_timeout)
     if settings.tls_client_ca is not None:
@@ -234,8 +246,9 @@ def build_cluster(settings: Settings, policy: Policy, metrics: Metrics, worker: 
     from time import monotonic
 
     from webhook.cluster.connection import Connection, configuration
-    from webhook.cluster.kinds import VOLUME, WATCHED
+    from webhook.cluster.kinds import TRAINJOB, VOLUME, WATCHED
     from webhook.cluster.live import LiveViews, Reader, directories_by, work_out_heavy
+    from webhook.cluster.needs import Needs as ClusterNeeds
     from webhook.cluster.tables import Tables
     from webhook.cluster.watch import Watch, Watches
 
@@ -265,7 +278,8 @@ def build_cluster(settings: Settings, policy: Policy, metrics: Metrics, worker: 
     if worker is not None:
         elsewhere = partial(worker.directories, policy=policy)
         background.append(partial(work_out_heavy, tables, elsewhere, release))
-    return Cluster(views, watches.wait_synced, background, watches.fault, connection.get)
+    needs = ClusterNeeds(tables, reader, watches.by_kind[TRAINJOB], release)
+    return Cluster(views, watches.wait_synced, background, watches.fault, connection.get, needs)
 
 
 class _Served:

@@ -16,6 +16,7 @@ from prometheus_client.process_collector import ProcessCollector
 
 from webhook import __version__
 from webhook.defaults import RUNTIME_CREATE, RUNTIME_UPDATE, TRAINJOB_CREATE, TRAINJOB_UPDATE
+from webhook.model.deletion import PROTECTED
 from webhook.model.names import KINDS
 from webhook.rules import RULES
 
@@ -70,6 +71,12 @@ METRICS: Final = (
         "counter",
         ("kind", "operation", "verdict"),
         "Verdicts of /validate; dry-runs count too.",
+    ),
+    Metric(
+        "ckptguard_deletions_total",
+        "counter",
+        ("kind", "verdict"),
+        "Verdicts of /validate on DELETE of what runs need, where a namespace asks for protection.",
     ),
     Metric(
         "ckptguard_findings_total",
@@ -266,6 +273,12 @@ class Metrics:
             (kind, operation, verdict): decisions.labels(kind, operation, verdict)
             for kind in KINDS
             for operation in ("CREATE", "UPDATE")
+            for verdict in ("allow", "warn", "deny")
+        }
+        deletions = self._counter("ckptguard_deletions_total")
+        self.deletions = {
+            (key[2], verdict): deletions.labels(key[2], verdict)
+            for key in PROTECTED
             for verdict in ("allow", "warn", "deny")
         }
         self.patches = {

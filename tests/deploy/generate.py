@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from webhook.defaults.registration import PUT_BACK
+from webhook.defaults.registration import PROTECTED_NAMESPACES, PROTECTED_RULES, PROTECTED_WHEN, PUT_BACK
 
 Object = dict[str, Any]
 
@@ -24,8 +24,9 @@ HEADER = """\
 #
 # caBundle is left out on purpose: whoever makes the certificates keeps it, and an apply of this file does not touch it.
 # The name sorts before Trainer's (defaulter.trainer.kubeflow.org), so that Trainer stamps the time into our entry.
-# Only the three kinds, no subresources, no DELETE. /mutate never refuses while nobody answers, but for an UPDATE that
-# takes away what was added; /validate refuses a CREATE and lets an UPDATE pass, so that nothing that runs is wedged.
+# Only the three kinds and no subresources; DELETE of what runs need, in namespaces that ask for it.
+# /mutate never refuses while nobody answers, but for an UPDATE that takes away what was added; /validate
+# refuses a CREATE and lets an UPDATE pass, so that nothing that runs is wedged.
 """
 _SELECTOR = """\
 namespaceSelector:
@@ -57,6 +58,11 @@ def build_configurations() -> list[Object]:
     ]
     for hook in validating:
         hook["matchConditions"] = [dict(_NOT_DELETED)]
+    protect = _hook("protect", "/validate", [], "Ignore")
+    protect["rules"] = [dict(rule) for rule in PROTECTED_RULES]
+    protect["namespaceSelector"]["matchExpressions"].append(dict(PROTECTED_NAMESPACES))
+    protect["matchConditions"] = [dict(condition) for condition in PROTECTED_WHEN]
+    validating.append(protect)
     return [_configuration("Mutating", mutating), _configuration("Validating", validating)]
 
 

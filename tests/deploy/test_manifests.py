@@ -28,7 +28,9 @@ def hooks() -> dict[str, Object]:
 
 
 def test_registration_is_narrow() -> None:
-    for hook in hooks().values():
+    found = hooks()
+    protect = found.pop("protect")
+    for hook in found.values():
         assert hook["sideEffects"] == "None"
         assert hook["matchPolicy"] == "Equivalent"
         assert hook["timeoutSeconds"] <= 5
@@ -47,6 +49,17 @@ def test_registration_is_narrow() -> None:
             "kubernetes.io/metadata.name": {"kube-system", "checkpoint-guard"},
             "checkpoint-guard.io/mode": {"off"},
         }
+    asked = {(rule["apiGroups"][0], name) for rule in protect["rules"] for name in rule["resources"]}
+    assert asked == {
+        ("", "persistentvolumeclaims"),
+        ("", "configmaps"),
+        ("trainer.kubeflow.org", "trainingruntimes"),
+        ("trainer.kubeflow.org", "clustertrainingruntimes"),
+    }
+    assert {tuple(rule["operations"]) for rule in protect["rules"]} == {("DELETE",)}
+    only = {"key": "checkpoint-guard.io/protect", "operator": "In", "values": ["true"]}
+    assert only in protect["namespaceSelector"]["matchExpressions"]
+    assert protect["matchConditions"][0]["name"] == "not-by-those-who-tidy-up"
 
 
 def test_registration_fails_where_it_has_to() -> None:
@@ -59,8 +72,11 @@ def test_registration_fails_where_it_has_to() -> None:
         "put-back-runtimes": (["UPDATE"], "Fail"),
         "validate": (["CREATE"], "Fail"),
         "validate-update": (["UPDATE"], "Ignore"),
+        "protect": (["DELETE"], "Ignore"),
     }
     for name, hook in hooks().items():
+        if name == "protect":
+            continue
         conditions = " ".join(one["expression"] for one in hook.get("matchConditions") or ())
         assert ("deletionTimestamp" in conditions) == (name != "mutate")
         assert (INJECTED in conditions) == name.startswith("put-back")

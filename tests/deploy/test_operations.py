@@ -45,9 +45,9 @@ def test_webhooks_are_told() -> None:
     registered = {
         hook["name"].removesuffix(".checkpoint-guard.io") for one in build_configurations() for hook in one["webhooks"]
     }
-    table = TEXT.partition("Six webhooks are registered:")[2].partition("None for DELETE")[0]
+    table = TEXT.partition("Seven webhooks are registered:")[2].partition("No subresource")[0]
     assert set(re.findall(r"`([a-z]+(?:-[a-z]+)*)`", table)) == registered
-    assert len(registered) == 6
+    assert len(registered) == 7
 
 
 def test_files_exist() -> None:

@@ -204,25 +204,31 @@ class OwnGuard(Guard):
         response = self._ask("/validate", obj, old)
         return Answer(response, monotonic() - started)
 
+    def delete(self, obj: Object) -> Answer:
+        """Asks whether an object may be deleted, as the API server would."""
+        started = monotonic()
+        return Answer(self._ask("/validate", obj, None, "DELETE"), monotonic() - started)
+
     def patch(self, obj: Object) -> list[Object]:
         """What it would fill into an object that is created."""
         patch = self._ask("/mutate", obj, None).get("patch")
         return json.loads(base64.b64decode(patch)) if patch else []
 
-    def _ask(self, path: str, obj: Object, old: Object | None) -> Object:
+    def _ask(self, path: str, obj: Object, old: Object | None, operation: str = "") -> Object:
+        group, _, version = obj["apiVersion"].rpartition("/")
         review: dict[str, Any] = {
             "apiVersion": "admission.k8s.io/v1",
             "kind": "AdmissionReview",
             "request": {
                 "uid": f"e2e-{monotonic()}",
-                "kind": {"group": "trainer.kubeflow.org", "version": "v1alpha1", "kind": obj["kind"]},
+                "kind": {"group": group, "version": version, "kind": obj["kind"]},
                 "resource": {"group": "trainer.kubeflow.org", "version": "v1alpha1", "resource": "trainjobs"},
                 "namespace": obj["metadata"].get("namespace", ""),
                 "name": obj["metadata"]["name"],
-                "operation": "CREATE" if old is None else "UPDATE",
+                "operation": operation or ("CREATE" if old is None else "UPDATE"),
                 "userInfo": {"username": "ada"},
-                "object": obj,
-                "oldObject": old,
+                "object": None if operation == "DELETE" else obj,
+                "oldObject": obj if operation == "DELETE" else old,
                 "dryRun": False,
             },
         }

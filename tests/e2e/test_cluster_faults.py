@@ -206,6 +206,12 @@ def test_rights_are_those_that_are_used(plane: BareControlPlane) -> None:
         guard.validate(trainjob("f", "team", "files"))
         guard.validate(trainjob("c", "team", "classless"))
         guard.validate(trainjob("u", "team", "unheld"))
+        # A run that needs what is deleted is read once more.
+        plane.kubectl("label", "namespace", "team", "checkpoint-guard.io/protect=true")
+        plane.apply(trainjob("needs", "team", "good"))
+        wait_until("the run to be read", lambda: not guard.delete(claim("ckpt", "team")).allowed, 20)
+        plane.kubectl("delete", "trainjobs.trainer.kubeflow.org", "needs", "-n", "team")
+        plane.kubectl("label", "namespace", "team", "checkpoint-guard.io/protect-")
     finally:
         guard.stop()
 

@@ -53,7 +53,7 @@ def installed(**changes: Object | None) -> dict[str, Object]:
     version = {"name": "v1alpha1", "served": True, "schema": {"openAPIV3Schema": schema}}
     objects: dict[str, Object | None] = {
         "mutating": hooks("mutate", "put-back-variables", "put-back-volumes", "put-back-runtimes"),
-        "validating": hooks("validate", "validate-update"),
+        "validating": hooks("validate", "validate-update", "protect"),
         "trainjobs": {"spec": {"versions": [version]}},
         "trainingruntimes": {},
         "clustertrainingruntimes": {},
@@ -180,7 +180,7 @@ def test_what_the_api_server_says_of_a_call(text: str, part: str) -> None:
         ({"service": None}, "service", "there is no Service"),
         ({"slice": {"endpoints": []}}, "endpoints", "there is no pod"),
         ({"slice": {"endpoints": [{"conditions": {"ready": False}}]}}, "endpoints", "no ready endpoint"),
-        ({"mutating": {"webhooks": [{"name": "one", "clientConfig": {}}]}}, "caBundle", "1 of 3 webhooks have none"),
+        ({"mutating": {"webhooks": [{"name": "one", "clientConfig": {}}]}}, "caBundle", "1 of 4 webhooks have none"),
         ({"mutating": {"webhooks": [{"name": "o", "clientConfig": {"caBundle": "eA=="}}]}}, "caBundle", "the same"),
         ({"namespace": None}, "namespace", "does not exist"),
         ({"mutating": {"webhooks": []}}, "registration", 'lacks "mutate.checkpoint-guard.io", "put-back-variables'),

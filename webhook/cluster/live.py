@@ -63,6 +63,7 @@ from webhook.model.cluster import (
     RunDirectory,
     Runtime,
     StorageClass,
+    finished,
 )
 from webhook.model.names import RUNTIME_KINDS
 from webhook.model.policy import Policy
@@ -224,6 +225,8 @@ class Reader:
             return Answer(keep_namespace(raw))
         if kind == CONFIG_MAP:
             return Answer(_snapshot(raw) or Gap.ABSENT)
+        if kind == TRAINJOB:  # one that is over or going needs nothing
+            return ABSENT if finished(raw) or raw["metadata"].get("deletionTimestamp") else Answer(parse_run(raw))
         raw["kind"] = kind
         made, fault = keep_runtime(raw)
         if fault is not None:

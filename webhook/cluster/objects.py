@@ -148,7 +148,12 @@ def parse_csi_driver(raw: Mapping[str, Any]) -> CsiDriver:
 def parse_namespace(raw: Mapping[str, Any]) -> Namespace:
     """A Namespace."""
     metadata = _map(raw, "metadata")
-    return Namespace(_text(metadata, "name"), _strings(metadata, "labels"), _strings(metadata, "annotations"))
+    return Namespace(
+        _text(metadata, "name"),
+        _strings(metadata, "labels"),
+        _strings(metadata, "annotations"),
+        bool(metadata.get("deletionTimestamp")),
+    )
 
 
 def parse_runtime(raw: Mapping[str, Any]) -> Runtime:

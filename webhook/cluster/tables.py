@@ -669,7 +669,8 @@ def keep_namespace(raw: Mapping[str, Any]) -> Namespace:
     """A Namespace with its labels and those annotations that are ours."""
     found = parse_namespace(raw)
     ours = {name: value for name, value in found.annotations.items() if name.startswith(PREFIX)}
-    return Namespace(found.name, {sys.intern(key): sys.intern(value) for key, value in found.labels.items()}, ours)
+    labels = {sys.intern(key): sys.intern(value) for key, value in found.labels.items()}
+    return Namespace(found.name, labels, ours, found.terminating)
 
 
 def keep_runtime(raw: dict[str, Any]) -> tuple[Runtime, str | None]:

@@ -12,11 +12,12 @@ request. The record is JSON without spaces, which CEL cannot read but can look f
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
 from msgspec import Struct
 
-from webhook.model.names import ANCESTOR_LABEL, INJECTED, MANAGER
+from webhook.model.deletion import CLEANERS, PROTECTED, SNAPSHOT_SUFFIX
+from webhook.model.names import ALLOW_DELETE, ANCESTOR_LABEL, INJECTED, MANAGER, PROTECT
 
 _RECORD: Final = f"oldObject.metadata.annotations['{INJECTED}']"
 _ENV: Final = ".?spec.?trainer.?env.orValue([])"
@@ -96,3 +97,32 @@ PUT_BACK: Final = (
         (*_WHEN, {"name": "and-is-lost", "expression": _LOST_FROM_RUNTIME}),
     ),
 )
+
+PROTECTED_RULES: Final[tuple[Mapping[str, Any], ...]] = tuple(
+    {
+        "apiGroups": [group],
+        "apiVersions": [version],
+        "operations": ["DELETE"],
+        "resources": [resource for key, resource in PROTECTED.items() if key[:2] == (group, version)],
+        "scope": "*",
+    }
+    for group, version in dict.fromkeys(key[:2] for key in PROTECTED)
+)
+"""The rules of the registration for DELETE, which is ``Ignore``: nobody is kept from tidying up while we are down."""
+PROTECTED_WHEN: Final[tuple[Mapping[str, str], ...]] = (
+    {
+        "name": "not-by-those-who-tidy-up",
+        "expression": f"!(request.userInfo.username in [{', '.join(repr(user) for user in sorted(CLEANERS))}])",
+    },
+    {
+        "name": "a-snapshot-if-a-configmap",
+        "expression": "request.resource.resource != 'configmaps'"
+        f" || (oldObject != null && oldObject.metadata.name.endsWith('{SNAPSHOT_SUFFIX}'))",
+    },
+    {
+        "name": "not-let-go",
+        "expression": f"oldObject == null || oldObject.metadata.?annotations[?'{ALLOW_DELETE}'].orValue('') != 'true'",
+    },
+)
+PROTECTED_NAMESPACES: Final[Mapping[str, Any]] = {"key": PROTECT, "operator": "In", "values": ["true"]}
+"""In the ``namespaceSelector`` of that registration; it says nothing of a ClusterTrainingRuntime, which has none."""

@@ -107,6 +107,7 @@ class Namespace(Struct, frozen=True):
     name: str
     labels: Mapping[str, str] = {}
     annotations: Mapping[str, str] = {}
+    terminating: bool = False
 
 
 class Runtime(Struct, frozen=True):

@@ -21,7 +21,7 @@ KINDS: Final = {
 }
 _HOOKS: Final = {
     "MutatingWebhookConfiguration": ("mutate", *(one.name for one in PUT_BACK)),
-    "ValidatingWebhookConfiguration": ("validate", "validate-update"),
+    "ValidatingWebhookConfiguration": ("validate", "validate-update", "protect"),
 }
 """Their webhooks, each with ``.checkpoint-guard.io`` behind its name."""
 _REGISTRATION: Final = "/apis/admissionregistration.k8s.io/v1"

@@ -8,19 +8,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from time import perf_counter
 from typing import TYPE_CHECKING, Final, Protocol
 
 from webhook.audit import AuditLog, took
 from webhook.metrics import Metrics
-from webhook.model.cluster import ClusterView
+from webhook.model.cluster import ClusterView, Run
+from webhook.model.deletion import Deletion
 from webhook.model.policy import Policy
 from webhook.model.release import Release
 from webhook.model.request import Request
 from webhook.server.caller import Caller
 from webhook.server.envelope import NotAReview, error_line, parse_review
-from webhook.server.judging import Default, Judge, Outcome, answer_review, guarded, pass_by
+from webhook.server.judging import Default, Judge, Outcome, answer_deletion, answer_review, guarded, pass_by
 
 if TYPE_CHECKING:
     from webhook.server.gate import Gate
@@ -68,6 +69,18 @@ class Views(Protocol):
         ...
 
 
+class Needs(Protocol):
+    """Who needs what is being deleted."""
+
+    def view(self) -> ClusterView:
+        """What the verdict sees of the cluster; it lacks nothing."""
+        ...
+
+    async def of(self, deletion: Deletion) -> tuple[Sequence[Run], int]:
+        """Unfinished runs in protected namespaces that are sure to need it, and how many there may be. May raise."""
+        ...
+
+
 class FixedViews:
     """The same view for every request: what ``--no-cluster`` and tests use."""
 
@@ -105,6 +118,7 @@ class Admission:
         release: Release | None = None,
         lookup_seconds: float = LOOKUP_SECONDS,
         worker: Worker | None = None,
+        needs: Needs | None = None,
     ) -> None:
         self._default = default
         self._judge = judge
@@ -117,6 +131,8 @@ class Admission:
         self._lookup_seconds = lookup_seconds
         self._worker = worker
         """Judges what is too heavy for the event loop; None: nothing is."""
+        self._needs = needs
+        """None: every DELETE passes."""
 
     def answer(
         self,
@@ -145,7 +161,10 @@ class Admission:
             return self.refuse(webhook, 400, "the body could not be read")
         request = review.request
         if request is None:
-            return self._told(webhook, pass_by(webhook, review, self._policy(), caller, trace), started)
+            passed = pass_by(webhook, review, self._policy(), caller, trace)
+            if passed.deletion is not None and self._needs is not None:
+                return self._on_deletion(webhook, passed, passed.deletion, self._needs, started, trace, caller)
+            return self._told(webhook, passed, started)
         try:
             if self._worker is not None and len(body) + self._views.weight(request) > HEAVY:
                 if not self._worker.has_room():
@@ -242,7 +261,10 @@ class Admission:
             if isinstance(read, str):
                 return self.refuse(webhook, 400, read)
             if isinstance(read, Outcome):
-                return self._told(webhook, read, started)
+                if read.deletion is None or self._needs is None:
+                    return self._told(webhook, read, started)
+                deletion = read.deletion
+                return await self._on_deletion(webhook, read, deletion, self._needs, started, trace, caller)
             request = read if request is None else request
             view = self._views.at_once(request)
             result, left = "", self._lookup_seconds
@@ -272,12 +294,39 @@ class Admission:
             self._metrics.lookups[result].inc()
         return self._told(webhook, outcome, started)
 
+    async def _on_deletion(
+        self,
+        webhook: str,
+        passed: Outcome,
+        deletion: Deletion,
+        needs: Needs,
+        started: float,
+        trace: str,
+        caller: Caller,
+    ) -> Answer:
+        """Whatever goes wrong, and whatever is not known in time, lets it through."""
+        from webhook.decision.protection import judge_deletion
+
+        outcome = passed
+        try:
+            async with asyncio.timeout(self._lookup_seconds), self._gate.turn:
+                needed_by, count = await needs.of(deletion)
+            decision = judge_deletion(deletion, needed_by, count, needs.view(), self._policy())
+            outcome = answer_deletion(deletion, decision, caller, trace)
+            self._metrics.deletions[deletion.kind, decision.verdict].inc()
+        except TimeoutError:
+            self._metrics.lookups["late"].inc()
+        except Exception as error:
+            self._metrics.lookups["failed"].inc()
+            _log.warning("whether a run needs what is deleted is not known: %s: %s", type(error).__name__, error)
+        return self._told(webhook, outcome, started)
+
     def _told(self, webhook: str, outcome: Outcome, started: float) -> Answer:
         """Counts and writes what is to be told of an answer, and gives it."""
         metrics = self._metrics
         if outcome.patched:
             metrics.patches[outcome.kind, outcome.operation].inc()
-        if outcome.verdict:
+        if outcome.verdict and outcome.operation != "DELETE":
             metrics.decisions[outcome.kind, outcome.operation, outcome.verdict].inc()
         if outcome.found:
             metrics.found_rules(outcome.found)

@@ -14,9 +14,10 @@ import orjson
 from msgspec import Struct
 from msgspec.structs import replace
 
-from webhook.message import denial_text, warning_lines
+from webhook.message import block, denial_text, warning_lines
+from webhook.model.deletion import PROTECTED, Deletion
 from webhook.model.finding import Judged, Origin, Severity, broken_rule
-from webhook.model.names import GROUP, KINDS
+from webhook.model.names import ALLOW_DELETE, GROUP, KINDS
 from webhook.model.printable import printable
 from webhook.model.request import Request
 from webhook.model.surrogates import without_lone_surrogates
@@ -53,6 +54,8 @@ class Review(Struct):
     malformed: Judged | None = None
     about: Request | None = None
     """What the audit log says of a malformed object (without the object)."""
+    deletion: Deletion | None = None
+    """A DELETE of what a run may need."""
 
 
 def parse_review(body: bytes) -> Review:
@@ -69,6 +72,8 @@ def parse_review(body: bytes) -> Review:
     if type(uid) is not str or not uid:
         raise NotAReview("the request has no uid")
     operation = request.get("operation")
+    if operation == "DELETE":
+        return Review(uid, deletion=_deletion(request, uid))
     kind = _our_kind(request.get("kind"))
     obj = request.get("object")
     if kind is None or operation not in _HANDLED or obj is None or request.get("subResource"):
@@ -85,6 +90,33 @@ def parse_review(body: bytes) -> Review:
         about = Request(operation, kind, namespace, name, {}, None, user, groups, dry_run, uid)
         return Review(uid, None, malformed(about, *fault), about)
     return Review(uid, Request(operation, kind, namespace, name, obj, old, user, groups, dry_run, uid))
+
+
+def _deletion(request: Mapping[str, Any], uid: str) -> Deletion | None:
+    """A DELETE of a kind that runs need; the object itself is looked at for its annotation alone."""
+    kind = request.get("kind")
+    if type(kind) is not dict or request.get("subResource"):
+        return None
+    key = (_text(kind.get("group")), _text(kind.get("version")), _text(kind.get("kind")))
+    if key not in PROTECTED:
+        return None
+    old = request.get("oldObject")
+    metadata = old.get("metadata") if type(old) is dict else None
+    metadata = metadata if type(metadata) is dict else {}
+    annotations = metadata.get("annotations")
+    user, groups = _user(request.get("userInfo"))
+    return Deletion(
+        key[2],
+        _text(request.get("namespace")),
+        # Of a collection the request has no name, each of its objects has.
+        _text(metadata.get("name")) or _text(request.get("name")),
+        type(annotations) is dict and annotations.get(ALLOW_DELETE) == "true",
+        bool(metadata.get("deletionTimestamp")),
+        user,
+        groups,
+        request.get("dryRun") is True,
+        uid,
+    )
 
 
 def malformed(request: Request, field: str, problem: str) -> Judged:
@@ -144,6 +176,21 @@ def judged(uid: str, decision: Decision, own: str) -> bytes:
             response["status"] = _forbidden(denial_text(decision, own, MESSAGE_LIMIT))
         elif warnings := warning_lines(decision.findings):
             response["warnings"] = warnings
+    return _wrap(response)
+
+
+def deletion_judged(uid: str, decision: Decision, own: str) -> bytes:
+    """The answer to a DELETE; ``own`` is ``<Kind>/<name>``."""
+    annotations = {"verdict": decision.verdict, "policy": _clipped(decision.policy_hash)}
+    response: dict[str, Any] = {"uid": uid, "allowed": decision.verdict != "deny", "auditAnnotations": annotations}
+    if decision.findings:
+        annotations["rules"] = _joined(finding.rule for finding in decision.findings)
+    if decision.verdict == "deny":
+        lines = [f"{printable(own)} is protected while an unfinished run needs it"]
+        lines += [line for finding in decision.findings for line in block(finding, own)]
+        response["status"] = _forbidden("\n".join(lines)[:MESSAGE_LIMIT])
+    elif warnings := warning_lines(decision.findings):
+        response["warnings"] = warnings
     return _wrap(response)
 
 

@@ -11,16 +11,26 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from webhook.audit import decision_record, patch_record
-from webhook.metrics import MUTATE
+from webhook.audit import decision_record, deletion_record, patch_record
+from webhook.metrics import MUTATE, VALIDATE
 from webhook.model.cluster import ClusterView
+from webhook.model.deletion import Deletion
 from webhook.model.finding import Judged, Severity, as_set
 from webhook.model.policy import Policy
 from webhook.model.release import Release
 from webhook.model.request import Request
 from webhook.model.verdict import Decision, Defaulted
 from webhook.server.caller import Caller
-from webhook.server.envelope import Review, allow, broken, for_anybody, judged, patched, told_strangers
+from webhook.server.envelope import (
+    Review,
+    allow,
+    broken,
+    deletion_judged,
+    for_anybody,
+    judged,
+    patched,
+    told_strangers,
+)
 
 Default = Callable[[Request, ClusterView, Policy, Release | None], Defaulted]
 Judge = Callable[[Request, ClusterView, Policy, Release | None], Decision]
@@ -41,6 +51,8 @@ class Outcome(Struct):
     broken: tuple[str, ...] = ()
     record: dict[str, Any] | None = None
     """The audit line, but for the time that it took."""
+    deletion: Deletion | None = None
+    """A DELETE that is still to be judged; ``answer`` lets it through."""
 
 
 def answer_review(
@@ -63,7 +75,7 @@ def answer_review(
 def pass_by(webhook: str, review: Review, policy: Policy, caller: Caller, trace: str) -> Outcome:
     """Nothing to decide, or an object that cannot be read: through it goes."""
     if review.malformed is None or review.about is None:
-        return Outcome(allow(review.uid))
+        return Outcome(allow(review.uid), deletion=review.deletion if webhook == VALIDATE else None)
     findings = as_set(review.malformed, policy.rules)
     if webhook == MUTATE:
         return _patched(review.about, Defaulted((), {}, findings), policy.hash, caller, trace)
@@ -117,6 +129,22 @@ def _judged(request: Request, decision: Decision, caller: Caller, trace: str) ->
         broken=decision.broken,
         record=decision_record(request, decision, _generated(request), 0.0, trace),
     )
+
+
+def answer_deletion(deletion: Deletion, decision: Decision, caller: Caller, trace: str) -> Outcome:
+    """What ``/validate`` says of a DELETE."""
+    denies = decision.verdict == "deny"
+    told = decision
+    if caller is Caller.ANYBODY and decision.findings:
+        told = replace(decision, findings=for_anybody(decision.findings))
+    if caller is Caller.STRANGER:
+        answer = told_strangers(deletion.uid, not denies, decision.findings)
+    else:
+        answer = deletion_judged(deletion.uid, told, f"{deletion.kind}/{deletion.name}")
+    record = None
+    if decision.findings:
+        record = deletion_record(deletion, decision, trace)
+    return Outcome(answer, deletion.kind, "DELETE", decision.verdict, denies, record=record)
 
 
 def _pairs(findings: tuple[Judged, ...]) -> tuple[tuple[str, str], ...]:

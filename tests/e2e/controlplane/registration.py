@@ -3,7 +3,7 @@
 import base64
 from typing import Any
 
-from webhook.defaults.registration import PUT_BACK
+from webhook.defaults.registration import PROTECTED_NAMESPACES, PROTECTED_RULES, PROTECTED_WHEN, PUT_BACK
 
 Object = dict[str, Any]
 
@@ -48,6 +48,11 @@ def build_configurations(url: str, ca_pem: str) -> list[Object]:
     ]
     for mutating in (mutate, *put_back):
         mutating["reinvocationPolicy"] = "IfNeeded"
+    protect = hook("protect", "/validate", [], "Ignore", RESOURCES) | {
+        "rules": [dict(rule) for rule in PROTECTED_RULES],
+        "namespaceSelector": {"matchExpressions": [dict(PROTECTED_NAMESPACES)]},
+        "matchConditions": [dict(condition) for condition in PROTECTED_WHEN],
+    }
     return [
         {
             "apiVersion": "admissionregistration.k8s.io/v1",
@@ -63,6 +68,7 @@ def build_configurations(url: str, ca_pem: str) -> list[Object]:
             "webhooks": [
                 hook("validate", "/validate", ["CREATE"], "Fail", RESOURCES),
                 hook("validate-update", "/validate", ["UPDATE"], "Ignore", RESOURCES),
+                protect,
             ],
         },
     ]
