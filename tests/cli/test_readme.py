@@ -47,3 +47,8 @@ def test_the_examples_come_in_an_order_that_kubectl_apply_takes() -> None:
             if raw["kind"] == "TrainJob":
                 assert ("ClusterTrainingRuntime", raw["spec"]["runtimeRef"]["name"]) in made, path
             made.add((raw["kind"], raw["metadata"]["name"]))
+
+
+def test_the_readme_is_short() -> None:
+    """Two commands, one screen of output, ten rules; the rest is in docs."""
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 150
