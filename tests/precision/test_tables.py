@@ -1,0 +1,45 @@
+"""The tables of what was said of public programs: whole, and counted rightly on the page that sums them up."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from webhook.programs.rules import PROGRAM_RULES
+
+PAGE = Path(__file__).parents[2] / "docs" / "precision.md"
+LOOKS = ("first", "second", "third", "fourth", "fifth")
+
+
+def _rows(look: str) -> list[dict[str, str]]:
+    with Path(__file__).with_name(f"{look}.csv").open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def _said(row: dict[str, str]) -> list[str]:
+    return [rule.strip() for rule in row["said"].split(",") if rule.strip()]
+
+
+@pytest.mark.parametrize("look", LOOKS)
+def test_rows_name_rules_and_say_whether_they_were_right(look: str) -> None:
+    rows = _rows(look)
+    assert rows
+    for row in rows:
+        assert row.keys() == {"source", "file", "said", "judgement"}, row
+        assert set(_said(row)) <= PROGRAM_RULES.keys(), row
+        assert bool(row["said"]) == bool(row["judgement"]), row
+
+
+def test_the_page_counts_what_the_tables_have() -> None:
+    page = PAGE.read_text()
+    counted = Counter(rule for look in LOOKS for row in _rows(look) for rule in _said(row))
+    assert dict(re.findall(r"^\| ([a-z-]+) \| (\d+) \|$", page, re.MULTILINE)) == {
+        rule: str(number) for rule, number in counted.items()
+    }
+    for look in LOOKS:
+        remarked = sum(1 for row in _rows(look) if row["said"])
+        assert re.search(rf"^\| {look} \| {len(_rows(look))}\b[^|]*\| {remarked} \|", page, re.MULTILINE), look
