@@ -2,7 +2,7 @@
 
 ``python -m tests.precision.corpus LIST`` reads lines ``repository<TAB>file<TAB>path`` and prints what our rules about
 programs say of each file, with the lines they point at. A fourth column ``as it stands`` leaves its directories alone.
-Nothing of the programs is kept: tests/precision/*.csv have the repository, the file, the rules and whether they were right.
+Nothing of the programs is kept: tests/precision/*.csv have repository, file, rules, and whether they were right.
 
 What a program is told on its command line decides where it saves. So that the rules have something to look at, its
 ``args.output_dir`` and the like stand for the declared directory here, and every path that it saves to or loads from
