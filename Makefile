@@ -11,7 +11,7 @@ PYTEST := $(BIN)/python -m pytest -o faulthandler_timeout=$(LIMIT) -o faulthandl
 # Each has a control plane of its own.
 E2E_JOBS ?= 3
 
-.PHONY: setup demo check unit lowest e2e e2e-full e2e-nodes deploy-tools test golden docs bench cluster controlplane node-programs lock dist publish sbom clean
+.PHONY: setup demo check unit coverage lowest e2e e2e-full e2e-nodes deploy-tools test golden docs bench cluster controlplane node-programs lock dist publish sbom clean
 
 setup: $(STAMP)
 
@@ -35,6 +35,11 @@ check: $(STAMP)
 
 unit: $(STAMP)
 	$(PYTEST) -n $(JOBS) --dist worksteal --ignore tests/e2e --ignore tests/e2e_nodes
+
+# Which lines the unit tests reach; the report lies in htmlcov/.
+coverage: $(STAMP)
+	$(PYTEST) -n $(JOBS) --dist worksteal --ignore tests/e2e --ignore tests/e2e_nodes --cov webhook --cov certs \
+	  --cov-report term-missing:skip-covered --cov-report html
 
 # The lower bounds in pyproject.toml, tried: each dependency as old as it may be.
 lowest:
@@ -117,4 +122,4 @@ sbom: .venv-release
 	touch .venv-release
 
 clean:
-	rm -rf $(VENV) .venv-lowest .venv-release dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .venv-lowest .venv-release dist htmlcov .coverage .mypy_cache .ruff_cache .pytest_cache .hypothesis
