@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from webhook.cli import main
 
@@ -202,3 +203,60 @@ def test_a_file_that_changed_meanwhile_is_left(tmp_path: Path, capsys: pytest.Ca
     assert main(["fix", str(tmp_path / "none.yaml")]) == 2
     assert main(["fix", str(put(tmp_path, "tab.yaml", "kind: TrainJob\nspec:\n\ta: 1\n"))]) == 2
     assert "Traceback" not in capsys.readouterr().err
+
+
+COMMAND = ["tune", "run", "full_finetune_distributed", "--config", "q/1B", "output_dir=/out"]
+TUNED = f"""\
+apiVersion: trainer.kubeflow.org/v1alpha1
+kind: ClusterTrainingRuntime
+metadata: {{name: tuned}}
+spec:
+  mlPolicy: {{numNodes: 1, torch: {{}}}}
+  template:
+    spec:
+      failurePolicy: {{maxRestarts: 3}}
+      replicatedJobs:
+      - name: node
+        template:
+          metadata:
+            labels: {{trainer.kubeflow.org/trainjob-ancestor-step: trainer}}
+          spec:
+            backoffLimit: 0
+            template:
+              spec:
+                terminationGracePeriodSeconds: 120
+                containers:
+                - name: node
+                  image: registry.example/tune:1
+                  command: {json.dumps(COMMAND)}
+                  volumeMounts: [{{name: out, mountPath: /out}}]
+                volumes:
+                - name: out
+                  persistentVolumeClaim: {{claimName: runs}}
+"""
+
+
+def test_a_command_is_put_behind_what_goes_before_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = put(tmp_path, "tuned.yaml", TUNED)
+    _, rows = fixed(capsys, str(path), "--write")
+    (asked,) = [row for row in rows if row["rule"] == "resume-not-asked-for"]
+    assert (asked["applied"], "--unsafe" in asked["reason"]) == (False, True)
+    assert path.read_text() == TUNED
+    code, rows = fixed(capsys, str(path), "--write", "--unsafe")
+    assert [(row["rule"], row["applied"]) for row in rows] == [("resume-not-asked-for", True)]
+    job = yaml.safe_load(path.read_text())["spec"]["template"]["spec"]["replicatedJobs"][0]
+    command = job["template"]["spec"]["template"]["spec"]["containers"][0]["command"]
+    assert command[:2] == ["bash", "-c"]
+    assert command[3:] == COMMAND
+    assert code == 0
+
+
+def test_a_runtime_that_is_assumed_is_for_its_administrator(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shipped = TRAINJOB.replace("TrainingRuntime, name: torch", "ClusterTrainingRuntime, name: torch-distributed")
+    path = put(tmp_path, "job.yaml", shipped.split("    command:")[0])
+    assert main(["fix", str(path), "-o", "json"]) in (0, 1)
+    told = json.loads(capsys.readouterr().out)
+    assert "no-restart-budget" in told["administrator"]["ClusterTrainingRuntime/torch-distributed"]
+    assert all("ClusterTrainingRuntime" not in row["at"] for row in told["results"])
+    main(["fix", str(path)])
+    assert "for whoever administers ClusterTrainingRuntime/torch-distributed: " in capsys.readouterr().out

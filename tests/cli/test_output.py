@@ -16,6 +16,7 @@ from webhook.cli import checkpoints, main, output
 from webhook.cli.drill import junit
 from webhook.cli.outputs import write_json
 from webhook.cli.run_flags import Progress
+from webhook.model.printable import LONGEST_LINE
 from webhook.runs.drill import Drill, Step
 
 EVIL = {
@@ -140,3 +141,39 @@ def test_arguments_that_are_told_back(evil: str, capsys: pytest.CaptureFixture[s
     said = capsys.readouterr().err
     assert acts(said, said.count("\n")) == []
     assert not any(line.startswith(("error: forged", "::set-output")) for line in said.splitlines())
+
+
+@pytest.mark.parametrize("painted", [False, True])
+def test_of_a_long_line_both_ends_are_shown(painted: bool, capsys: pytest.CaptureFixture[str]) -> None:
+    line = f"directory /{'a' * 500_000}/end"
+    output.write([line, "a" * LONGEST_LINE], painted)
+    output.complain([line], painted)
+    said = capsys.readouterr()
+    long, whole = said.out.splitlines()
+    assert long.startswith("directory /aaa")
+    assert long.endswith("aaa/end")
+    assert "… 497,967 characters left out …" in long
+    assert max(len(long), len(said.err)) < LONGEST_LINE + 50
+    assert whole == "a" * LONGEST_LINE
+
+
+def test_no_command_prints_a_long_value_whole(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    env = {"name": "CKPT_DIR", "value": f"/mnt/{'a' * 500_000}"}
+    spec = {"runtimeRef": {"name": "torch-distributed"}, "trainer": {"env": [env]}}
+    metadata = {"name": "run", "namespace": "team"}
+    job = {"apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainJob", "metadata": metadata, "spec": spec}
+    file = tmp_path / "job.json"
+    file.write_text(json.dumps(job))
+    for arguments in (
+        ["review", str(file)],
+        ["review", str(file), "-o", "line"],
+        ["review", str(file), "-o", "junit"],
+        ["review", str(file), "--without-guard"],
+        ["pods", str(file)],
+        ["fix", str(file)],
+        ["runs", "--state", str(file)],
+    ):
+        main(arguments)
+        said = capsys.readouterr()
+        assert max(map(len, (said.out + said.err).splitlines())) < LONGEST_LINE + 300, arguments
+        assert len(said.out + said.err) < 30_000, arguments

@@ -351,3 +351,22 @@ def test_places_of_a_list_are_looked_for_once(monkeypatch: pytest.MonkeyPatch) -
     loaded = load("apiVersion: v1\nkind: List\nitems:\n" + items)
     assert [document.line for document in loaded.documents] == list(range(4, 24))
     assert len(parsed) == 2
+
+
+def test_a_job_of_the_training_operator_is_sent_to_convert() -> None:
+    for kind, version in (("PyTorchJob", "v1"), ("MPIJob", "v2beta1")):
+        text = f"apiVersion: kubeflow.org/{version}\nkind: {kind}\nmetadata: {{name: old}}\n"
+        words = [notice.message for notice in load(text).notices]
+        assert f"a {kind} becomes a TrainJob by: ckptguard convert f.yaml" in words
+        beside = [notice.message for notice in load(JOB.format(name="a", nodes=1) + "---\n" + text).notices]
+        assert f"a {kind} becomes a TrainJob by: ckptguard convert f.yaml" in beside
+    other = load("apiVersion: kubeflow.org/v1\nkind: TFJob\nmetadata: {name: old}\n")
+    assert not any("convert" in notice.message for notice in other.notices)
+
+
+def test_many_jobs_of_the_training_operator_are_one_notice(tmp_path: Path) -> None:
+    for name in ("a b", "c", "d"):
+        (tmp_path / f"{name}.yaml").write_text("apiVersion: kubeflow.org/v1\nkind: PyTorchJob\nmetadata: {name: old}\n")
+    told = [one.message for one in load_files([str(tmp_path)]).notices if "convert" in one.message]
+    assert len(told) == 1
+    assert f"ckptguard convert '{tmp_path}/a b.yaml', so it does of 2 more files" in told[0]

@@ -164,3 +164,16 @@ def test_a_label_key_is_one(key: str, tmp_path: Path, capsys: pytest.CaptureFixt
         main(["convert", str(tmp_path / "t.yaml"), "--gpu-label", key])
     assert ended.value.code == 2
     assert "is no key of a label" in capsys.readouterr().err
+
+
+def test_a_long_line_is_converted_whole(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    program = f"print('{'a' * 10_000}')"
+    file = tmp_path / "job.yaml"
+    container = {"name": "pytorch", "image": "train", "command": ["python", "-c", program]}
+    replica = {"replicas": 1, "template": {"spec": {"containers": [container]}}}
+    spec = {"pytorchReplicaSpecs": {"Master": replica}}
+    job = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "metadata": {"name": "old"}, "spec": spec}
+    file.write_text(json.dumps(job))
+    assert main(["convert", str(file)]) in (0, 1)
+    made = list(yaml.safe_load_all(capsys.readouterr().out))
+    assert program in made[-1]["spec"]["trainer"]["command"]

@@ -121,7 +121,7 @@ def run(arguments: argparse.Namespace) -> int:
         )
 
     write_text("")  # YAML is for programs too: in UTF-8, whatever the locale says
-    if not write_outputs(arguments.output, render):
+    if not write_outputs(arguments.output, render, whole=True):
         return 2
     complain((fault_line(fault, colour) for fault in made.lost), colour)
     complain(fault_line(fault, False).replace("error: ", "note: ", 1) for fault in made.notes)

@@ -29,7 +29,7 @@ from webhook.model.policy import Policy
 from webhook.model.printable import printable
 from webhook.model.release import OVERRIDE_FIELDS
 from webhook.model.request import Request
-from webhook.model.script import Lines
+from webhook.model.script import BEHIND, Lines
 from webhook.reports.review import Fault
 
 INTERMIXED = True
@@ -37,6 +37,7 @@ _PLACEHOLDER: Final = re.compile(r"<[a-z][^<>\n]{0,60}>")
 _STEP: Final = re.compile(r"([^.\[\]]+)|\[(\d+)\]")
 _LINE: Final = re.compile(r" line \d+$")
 _OF_TRAINJOB: Final = frozenset(("trainer", "initializer", "runtimeRef", *OVERRIDE_FIELDS))
+_PROGRAM: Final = frozenset(("command", "args"))
 _MOST: Final = 200
 """Findings that are tried: each asks all rules again."""
 FILLED_IN: Final = "filled-in"
@@ -96,7 +97,7 @@ def run(arguments: argparse.Namespace) -> int:
         failed = _write(pasting, changes)
     elif arguments.write:
         failed |= _write(pasting, {file: change for file, change in changes.items() if file not in failed})
-    write = partial(_render, pasting.items, changes, arguments.write)
+    write = partial(_render, pasting, changes, arguments.write)
     if not write_outputs(arguments.output, write):
         return 2
     return 1 if failed or any(not item.applied for item in pasting.items) else 0
@@ -117,6 +118,8 @@ class Pasting:
         self.objects: Objects = dict(self.before)
         self.items: list[Item] = []
         self._kept_by: dict[int, list[Item]] = {}
+        self.assumed: dict[str, list[str]] = {}
+        """Runtimes that are assumed as Trainer ships them -> rules that warn of them: not the reader's to change."""
 
     def paste(self) -> None:
         found = self.judge(self.objects)
@@ -133,6 +136,9 @@ class Pasting:
             document, finding = entry
             tried.add(_key(document, finding))
             target, reason, candidates = self._candidates(document, finding)
+            if target is None and finding.severity is not Severity.DENY and finding.at.object in self.assumed:
+                self.assumed[finding.at.object].append(finding.rule)
+                continue
             done = False
             for changed in candidates:
                 reason = self._refused(found, document, finding, changed)
@@ -167,7 +173,8 @@ class Pasting:
         found: list[tuple[Document, Judged]] = []
         for document in self.documents:
             release = inputs.release(document)
-            inputs.assume_for(document, release)
+            if inputs.assume_for(document, release) and inputs.view.assumed is not None:
+                self.assumed.setdefault(inputs.view.assumed.label, [])
             request = _request(document)
             filled = inputs.asked(partial(default_object, request, inputs.view, policy, release))
             stored = Request("CREATE", request.kind, request.namespace, request.name, filled.object)
@@ -235,6 +242,8 @@ class Pasting:
             return target, f"it needs another object: {_named(parts[0])}", none
         if not parts:
             return target, "its fix is advice or a command: see review", none
+        if not _PROGRAM.isdisjoint(parts[0]):
+            return target, *self._started(target, finding, parts[0])
         if document.kind == "TrainJob" and not _OF_TRAINJOB.isdisjoint(parts[0].get("spec") or ()):
             target = document
         return target, "", self._merged(target, finding, parts[0])
@@ -254,6 +263,21 @@ class Pasting:
         if isinstance(parent, list) and isinstance(item, int) and item < len(parent) and isinstance(parent[item], str):
             parent[item] = lines.paste(parent[item])
             yield {**self.objects, id(target): changed}
+
+    def _started(self, target: Document, finding: Judged, part: dict[str, Any]) -> tuple[str, Iterator[Objects]]:
+        """Items before those of ``command``; what would take the program's own items away is never written."""
+        none: Iterator[Objects] = iter(())
+        steps, first = _steps(finding.at.field), part.get("command")
+        if part.keys() != {"command"} or steps[-2:] != ["command", 0] or not finding.fix.endswith(BEHIND):
+            return "its fix is an example: the program has to stay what it is", none
+        if not self.unsafe:
+            return "it changes how the program is started: --unsafe writes it", none
+        changed = copy.deepcopy(self.objects[id(target)])
+        own = _reach(changed, steps[:-1])
+        if not isinstance(own, list) or not isinstance(first, list):
+            return "the command is not found", none
+        own[:0] = first
+        return "", iter(({**self.objects, id(target): changed},))
 
     def _merged(self, target: Document, finding: Judged, part: dict[str, Any]) -> Iterator[Objects]:
         """The fix at each place where it may be meant: the object's top, the field that is pointed at, around it."""
@@ -470,12 +494,14 @@ def _replace(file: str, change: Change) -> str:
     return ""
 
 
-def _render(items: Sequence[Item], changes: Mapping[str, Change], written: bool, output: str, colour: bool) -> str:
+def _render(pasting: Pasting, changes: Mapping[str, Change], written: bool, output: str, colour: bool) -> str:
+    items = pasting.items
+    others = {label: list(dict.fromkeys(rules)) for label, rules in pasting.assumed.items() if rules}
     if output == "json":
         import json
 
         rows = [{name: getattr(item, name) for name in Item.__struct_fields__} for item in items]
-        return json.dumps({"schema": 1, "results": rows}, indent=2) + "\n"
+        return json.dumps({"schema": 1, "results": rows, "administrator": others}, indent=2) + "\n"
     lines: list[str] = []
     for file, change in changes.items():
         before, after = change.before.splitlines(), change.after.splitlines()
@@ -487,6 +513,7 @@ def _render(items: Sequence[Item], changes: Mapping[str, Change], written: bool,
         word = ("written" if written else "to write") if item.applied else "not applied"
         why = f": {item.reason}" if item.reason else ""
         lines.append(printable(f"{word}: {item.file} {item.at} [{item.rule}]{why}"))
+    lines += [printable(f"for whoever administers {label}: {', '.join(rules)}") for label, rules in others.items()]
     done = sum(item.applied for item in items)
     what = "written" if written else "to write with --write"
     lines.append(f"{done} {what}, {len(items) - done} not applied" if items else "nothing to fix")

@@ -2,7 +2,8 @@
 
 Everything that a command prints goes through here. Names of files, texts of a cluster and of its users become what they
 look like: a control character, a mark that turns the direction of writing, or a line break within a line is shown as an
-escape, so that nothing moves the cursor, hides a word or passes for a line of ours.
+escape, so that nothing moves the cursor, hides a word or passes for a line of ours. Of a very long line both ends are
+shown.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections.abc import Iterable
 from io import TextIOWrapper
 from typing import Final, TextIO
 
-from webhook.model.printable import printable
+from webhook.model.printable import bounded, printable
 
 _COLOUR: Final = re.compile(r"(\x1b\[[0-9;]*m)")
 """What the reports paint with, and nothing else of what a terminal obeys."""
@@ -39,9 +40,12 @@ def write(lines: Iterable[str], painted: bool = False) -> None:
     _write("".join(f"{_shown(line, painted)}\n" for line in lines) or "\n")
 
 
-def write_plain(text: str) -> None:
-    """Print a text for people that ends with its own newline; it is painted where standard output is coloured."""
-    _write(as_text(text, coloured(sys.stdout)))
+def write_plain(text: str, whole: bool = False) -> None:
+    """Print a text for people that ends with its own newline; it is painted where standard output is coloured.
+
+    ``whole`` as in ``as_text``.
+    """
+    _write(as_text(text, coloured(sys.stdout), whole))
 
 
 def write_text(text: str) -> None:
@@ -62,9 +66,9 @@ def complain(lines: Iterable[str], painted: bool = False) -> None:
             _discard(sys.stderr)
 
 
-def as_text(text: str, painted: bool = False) -> str:
-    """Lines for people, harmless. ``painted`` as above."""
-    return "\n".join(_shown(line, painted) for line in text.split("\n"))
+def as_text(text: str, painted: bool = False, whole: bool = False) -> str:
+    """Lines for people, harmless. ``painted`` as above. ``whole``: of long lines too, since a program reads them."""
+    return "\n".join(printable(line) if whole else _shown(line, painted) for line in text.split("\n"))
 
 
 def as_document(text: str) -> str:
@@ -74,8 +78,8 @@ def as_document(text: str) -> str:
 
 def _shown(line: str, painted: bool) -> str:
     if not painted:
-        return printable(line)
-    return "".join(part if at % 2 else printable(part) for at, part in enumerate(_COLOUR.split(line)))
+        return bounded(printable(line))
+    return "".join(part if at % 2 else bounded(printable(part)) for at, part in enumerate(_COLOUR.split(line)))
 
 
 def _units(letter: str) -> Iterable[int]:

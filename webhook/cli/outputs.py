@@ -71,8 +71,10 @@ def write_json(value: Mapping[str, Any]) -> None:
     write_text(encode({"schema": SCHEMA, **value}))
 
 
-def write_outputs(outputs: Iterable[Output], render: Callable[[str, bool], str]) -> bool:
+def write_outputs(outputs: Iterable[Output], render: Callable[[str, bool], str], whole: bool = False) -> bool:
     """Write all of them, the files first; ``render`` makes the text of a format, in colour or not.
+
+    ``whole``: the text is for programs too (YAML), so no line of it is shortened.
 
     False, and a line on standard error, where a file cannot be written.
     """
@@ -82,12 +84,15 @@ def write_outputs(outputs: Iterable[Output], render: Callable[[str, bool], str])
     for one in sorted(outputs, key=lambda one: one.file is None):
         if one.file is None:
             if text := render(one.format, coloured(sys.stdout)):
-                (write_plain if one.format in ("text", "line") else write_text)(text)
+                if one.format in ("text", "line"):
+                    write_plain(text, whole)
+                else:
+                    write_text(text)
             continue
         try:
             with open(one.file, "w", encoding="utf-8", errors="backslashreplace") as stream:  # noqa: PTH123
                 text = render(one.format, False)
-                stream.write(as_text(text) if one.format in ("text", "line") else as_document(text))
+                stream.write(as_text(text, whole=whole) if one.format in ("text", "line") else as_document(text))
         except (OSError, ValueError) as error:
             done = False
             why = getattr(error, "strerror", None) or str(error)

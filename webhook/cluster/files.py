@@ -6,8 +6,10 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any, BinaryIO, Final
 
 from msgspec import Struct
@@ -188,6 +190,8 @@ class Loaded:
         """Chart or folder -> its files that are templates."""
         self.aside: dict[str, list[str]] = {}
         """Names of what stood beside objects that are read -> the files in which it stood."""
+        self.convertible: dict[str, str] = {}
+        """Files with a job of the Training Operator -> its kind."""
 
     def found(self) -> int:
         """How much was said so far: objects, errors and notices, and what is passed over and told at the end."""
@@ -288,7 +292,7 @@ def _tell_skipped(loaded: Loaded, left_out: int, excluded: Excluded) -> None:
         loaded.skipped += len(files)
     for where, files in loaded.templates.items():
         what = f"{len(files)} templates are" if len(files) > 1 else "a template is"
-        words = f"{what} not rendered here: helm template {where} | ckptguard review -"
+        words = f"{what} not rendered here: helm template {shell_word(where)} | ckptguard review -"
         loaded.notices.append(Notice(files[0], words))
         loaded.skipped += len(files)
     if left_out:
@@ -305,11 +309,20 @@ def _first_of(folder: str, files: Sequence[str]) -> str:
     return ", ".join(names) + (f" and {more} more of its files" if more else "")
 
 
+_CONVERTIBLE: Final = ("PyTorchJob", "MPIJob")
+"""Kinds of the Training Operator (kubeflow.org) that ``ckptguard convert`` takes."""
+_CONVERTED: Final = re.compile(rb"\bkind[\"']?:\s*[\"']?(PyTorchJob|MPIJob)\b")
+
+
 def _tell_aside(loaded: Loaded) -> None:
     """One notice for all files beside whose objects the same was left aside."""
     for names, files in loaded.aside.items():
         also = f", nor in {len(files) - 1} more of the files" if len(files) > 1 else ""
         loaded.notices.append(Notice(files[0], f"not read here: {names}{also}"))
+    for file, kind in islice(loaded.convertible.items(), 1):
+        more = f", so it does of {len(loaded.convertible) - 1} more files" if len(loaded.convertible) > 1 else ""
+        words = f"a {kind} becomes a TrainJob by: ckptguard convert {shell_word(file)}{more}"
+        loaded.notices.append(Notice(file, words))
 
 
 def load_text(text: bytes, file: str) -> Loaded:
@@ -412,7 +425,7 @@ def _read_text(file: str, data: bytes, loaded: Loaded, named: bool, charts: Sequ
             loaded.errors.append(FileError(file, error.line, error.field, error.message))
             loaded.damaged.update(_kinds_in(data) or STATE_KINDS)
         return
-    if not named and not _kinds_in(data):
+    if not named and not _kinds_in(data) and not _CONVERTED.search(data):
         return
     chart = next((one for one in charts if file.startswith(os.path.join(one, "templates", ""))), None)  # noqa: PTH118
     if chart is not None and b"{{" in data:
@@ -541,6 +554,8 @@ def _take_object(
         ours = isinstance(version, str) and version.startswith(_OUR_GROUP)
         named = isinstance(kind, str) and bool(kind)
         others[str(kind) if named else "an object without kind"] = ours
+        if kind in _CONVERTIBLE and str(version).startswith("kubeflow.org/"):
+            loaded.convertible.setdefault(file, str(kind))
         if ours and not named:
             words = f"{'absent' if not kind else 'no string'}: {API_VERSION} has {', '.join(KINDS)}"
             loaded.errors.append(_at(piece, index, file, f"{base}kind", words))

@@ -15,6 +15,7 @@ from webhook.model.draft import Draft
 from webhook.model.finding import Judged, Origin, Severity
 from webhook.model.injected import read_added_to_runtime
 from webhook.model.pod import Raw
+from webhook.model.printable import shell_word
 
 RULE: Final = "immutable-default"
 POLICY: Final = ("spec", "template", "spec", "failurePolicy")
@@ -33,7 +34,7 @@ def apply(draft: Draft, context: Context) -> bool:
     if old is None or new is None or old.get("maxRestarts") != added.max_restarts or _filled(old) == _filled(new):
         return False
     label = f"{request.kind}/{request.name}"
-    scope = f" -n {request.namespace}" if request.kind == "TrainingRuntime" and request.namespace else ""
+    scope = f" -n {shell_word(request.namespace)}" if request.kind == "TrainingRuntime" and request.namespace else ""
     at = Origin(label, FIELD, "failurePolicy")
     runs = context.cluster.runs_of_runtime(request.kind, request.namespace, request.name)
     context.findings.append(
@@ -43,7 +44,7 @@ def apply(draft: Draft, context: Context) -> bool:
             at,
             f"failurePolicy is immutable: delete and create the runtime to turn {_text(old)} into {_text(new)}",
             "the API server refuses the change: JobSet's failurePolicy is immutable once it is there",
-            f"{_waits(runs)}kubectl delete {request.kind.lower()} {request.name}{scope}\n"
+            f"{_waits(runs)}kubectl delete {request.kind.lower()} {shell_word(request.name)}{scope}\n"
             f"kubectl create{scope} -f <file of the runtime>",
             subject=FIELD,
         )
@@ -57,14 +58,14 @@ def apply(draft: Draft, context: Context) -> bool:
 
 
 def _holder(at: Origin, kind: str, run: Run, number: int) -> Judged:
-    scope = f"-n {run.namespace}" if kind == "TrainingRuntime" else "-A"
+    scope = f"-n {shell_word(run.namespace)}" if kind == "TrainingRuntime" else "-A"
     return Judged(
         RULE,
         Severity.WARN,
         at,
         f'TrainJob "{run.namespace}/{run.name}" holds the runtime: deletion waits for it',
         "a runtime stays, marked as deleted, until no TrainJob refers to it",
-        f"kubectl delete trainjob {run.name} -n {run.namespace}   # once it has finished",
+        f"kubectl delete trainjob {shell_word(run.name)} -n {shell_word(run.namespace)}   # once it has finished",
         subject=f"TrainJob/{run.namespace}/{run.name}",
         private=f"{run.namespace}/{run.name}",
         # The same for each of them, and lines that are the same are told once.

@@ -15,6 +15,7 @@ from webhook.model.draft import Draft
 from webhook.model.entries import find, mounted_elsewhere, place, pods_of
 from webhook.model.finding import Judged, Origin, Severity
 from webhook.model.injected import Added
+from webhook.model.printable import shell_word
 from webhook.model.release import OVERRIDE_FIELDS, Release
 
 ENV: Final = ("spec", "trainer", "env")
@@ -95,7 +96,8 @@ def _warn(draft: Draft, context: Context) -> None:
         return
     request = context.request
     field = f"spec.{context.release.override_field}"
-    suspend = f"kubectl patch trainjob {request.name} -n {request.namespace or 'default'} --type merge -p"
+    name, namespace = shell_word(request.name), shell_word(request.namespace or "default")
+    suspend = f"kubectl patch trainjob {name} -n {namespace} --type merge -p"
     context.findings.append(
         Judged(
             RULE,

@@ -10,6 +10,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
+LONGEST_LINE: Final = 2048
+"""Characters of one line for people: a value of an object may be a megabyte."""
 _PLAIN: Final = re.compile(r"[A-Za-z0-9@%+=:,./_-]+")
 _NAMED: Final = {"\n": "\\n", "\t": "\\t"}
 
@@ -23,6 +25,15 @@ def printable(text: str) -> str:
     if not (text.isascii() and text.isprintable()):
         text = "".join(letter if letter.isprintable() or letter == "\u00a0" else _escape(letter) for letter in text)
     return _not_obeyed(text) if ":" in text or "#" in text else text
+
+
+def bounded(text: str, most: int = LONGEST_LINE) -> str:
+    """A line of which nobody reads more than ``most`` characters: what is left out is counted in its middle."""
+    if len(text) <= most:
+        return text
+    mark = f"… {len(text) - most:,} characters left out …"
+    tail = most // 4
+    return f"{text[: most - tail]}{mark}{text[-tail:]}"
 
 
 def shell_word(text: str) -> str:

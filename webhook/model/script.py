@@ -6,7 +6,7 @@ The program itself (``webhook.programs.Script``) is read anew when it is needed 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, Final
 
 from msgspec import Struct
 
@@ -28,6 +28,10 @@ class Written(Struct, frozen=True):
     directory: str
     name: str
     place: Place
+
+
+BEHIND: Final = "# and behind these the items of command as they are"
+"""The last line of a fix that puts items before those of a container's ``command``."""
 
 
 class Lines(str):

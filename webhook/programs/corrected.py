@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 from typing import Final
 
-from webhook.model.script import Lines, Place
+from webhook.model.script import BEHIND, Lines, Place
 from webhook.programs.config import Config
 from webhook.programs.program import Invocation, Script
 from webhook.programs.python import Call, Python
@@ -63,10 +63,7 @@ def looked_for(script: Script, invocation: Invocation, before: str, argument: st
     """
     if invocation.command is None:
         text = "\n".join(f"  {line}" for line in before.split("\n"))
-        return (
-            f'command:\n- bash\n- -c\n- |\n{text}\n  exec "$0" "$@" {argument}\n'
-            "# and behind these the items of command as they are"
-        )
+        return f'command:\n- bash\n- -c\n- |\n{text}\n  exec "$0" "$@" {argument}\n{BEHIND}'
     line = in_line(script, invocation.place, f"{_MARK}={_MARK}", None, invocation)
     number = invocation.place.line
     if isinstance(line, Lines):

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from webhook.message import block, counts
 from webhook.model.finding import Severity
-from webhook.model.printable import printable, printable_text
+from webhook.model.printable import bounded, printable, printable_text
 from webhook.reports.review import Fault, Page, Review, Reviewed
 
 
@@ -64,12 +64,12 @@ def _case(page: Page) -> Iterator[str]:
     if denials:
         rules = ", ".join(dict.fromkeys(finding.rule for finding in denials))
         told = [line for one in here if one.severity is Severity.DENY for line in block(one, result.label)]
-        text = "\n".join([*told, *_told_elsewhere(page, True)])
+        text = "\n".join(map(bounded, [*told, *_told_elsewhere(page, True)]))
         message = f"{counts((len(denials), 'denial'))}: {rules}"
         head = f'message="{_quoted(message)}" type="{_quoted(denials[0].rule)}"'
         yield f"      <failure {head}>{_escaped(text)}</failure>"
     if lines:
-        yield f"      <system-out>{_escaped(chr(10).join(lines))}</system-out>"
+        yield f"      <system-out>{_escaped(chr(10).join(map(bounded, lines)))}</system-out>"
     yield "    </testcase>"
 
 

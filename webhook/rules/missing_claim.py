@@ -82,7 +82,7 @@ def _fix(subject: Subject, use: Use, mode: str, plan: NewClaim) -> str:
     if there is not None:
         return f'{named_claim(subject, use, there)}\n# or create "{name}": accessModes [{mode}]'
     create = new_claim(subject.namespace, name, [mode], plan.size, plan.more)
-    return f"{create}{plan.remarks}\n# or name an existing one: kubectl get pvc -n {subject.namespace}"
+    return f"{create}{plan.remarks}\n# or name an existing one: kubectl get pvc -n {shell_word(subject.namespace)}"
 
 
 RULE = Rule(

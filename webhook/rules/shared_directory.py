@@ -29,6 +29,7 @@ from webhook.model.cluster import Gap, RunDirectory
 from webhook.model.finding import Finding, Severity
 from webhook.model.paste import to_yaml
 from webhook.model.pod import Checkpoint
+from webhook.model.printable import shell_word
 from webhook.model.rule import Rule
 from webhook.model.subject import Subject
 from webhook.storage import path_on_claim
@@ -84,7 +85,7 @@ def _name(directory: RunDirectory) -> str:
 
 
 def _listing(subject: Subject, checkpoint: Checkpoint) -> str:
-    listing = f"# which they are, with your own rights: kubectl get trainjobs -n {subject.namespace}"
+    listing = f"# which they are, with your own rights: kubectl get trainjobs -n {shell_word(subject.namespace)}"
     return f"{_fix(subject, checkpoint)}\n{listing}"
 
 

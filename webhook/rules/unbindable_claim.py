@@ -26,6 +26,7 @@ from collections.abc import Iterator
 from webhook.model.cluster import Claim, Gap, PersistentVolume, StorageClass
 from webhook.model.finding import Finding, Severity
 from webhook.model.paste import to_yaml
+from webhook.model.printable import shell_word
 from webhook.model.rule import Rule
 from webhook.model.sign import ODD_CLAIMS
 from webhook.model.size import format_bytes
@@ -159,7 +160,7 @@ def _finding(
         fix = f'{text}{remark}\n# in the volumeClaimPolicies template "{use.name}"'
     else:
         text = new_claim(subject.namespace, claim.name, modes, size, change)
-        again = f"kubectl delete pvc {claim.name} -n {subject.namespace}"
+        again = f"kubectl delete pvc {shell_word(claim.name)} -n {shell_word(subject.namespace)}"
         fix = f"{text}{remark}\n# it holds no data yet, and a claim keeps its {kept}: {again} first"
     return Finding(
         at=use.origin(),

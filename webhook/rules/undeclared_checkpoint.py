@@ -32,6 +32,7 @@ from webhook.model.names import ANCESTOR_LABEL, CLAIM, DEFAULT_CLAIM, LAYOUT, TI
 from webhook.model.paste import to_yaml
 from webhook.model.pod import DirectoryStatus, EffectiveJob, Raw
 from webhook.model.policy import NO_VARIABLE
+from webhook.model.printable import shell_word
 from webhook.model.rule import Rule
 from webhook.model.sign import NOT_PLAIN
 from webhook.model.subject import Subject
@@ -87,7 +88,8 @@ def _tiered(subject: Subject, job: EffectiveJob, container: str) -> Finding | No
         mode = modes_needed(subject)
         there, plan = claim_offered(subject, mode, claim), plan_claim(subject, mode)
         create = new_claim(subject.namespace, claim, [mode], plan.size, plan.more)
-        fix = f"{create}{plan.remarks}\n# or name another in annotation {CLAIM}: kubectl get pvc -n {subject.namespace}"
+        others = f"kubectl get pvc -n {shell_word(subject.namespace)}"
+        fix = f"{create}{plan.remarks}\n# or name another in annotation {CLAIM}: {others}"
         if there is not None:
             fix = f'metadata:\n  annotations:\n    {CLAIM}: {there}\n# or create "{claim}": accessModes [{mode}]'
     return Finding(
@@ -176,7 +178,7 @@ def _declared(
     if mounted is not None or not subject.is_trainjob or subject.request.operation != "CREATE":
         return to_yaml(declared)
     text = to_yaml({"metadata": {"annotations": {CLAIM: "<claim>"}}, **declared})
-    see = f"kubectl get pvc -n {subject.namespace or 'default'}"
+    see = f"kubectl get pvc -n {shell_word(subject.namespace or 'default')}"
     return f"{text}\n# <claim>: is mounted there by admission; one that every training pod can write, see {see}"
 
 

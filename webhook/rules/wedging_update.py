@@ -177,7 +177,7 @@ def _runtime(subject: Subject) -> Iterator[Finding]:
         private=_listed(runs),
         counted=(
             f"the change of {told} reaches {_counted(runs)}",
-            f"{fix}\n# {LISTING[request.kind == 'TrainingRuntime'].format(request.namespace)}",
+            f"{fix}\n# {LISTING[request.kind == 'TrainingRuntime'].format(shell_word(request.namespace))}",
         ),
         at_most=Severity.WARN,
         subject="runtime",

@@ -14,6 +14,7 @@ from webhook.model.entries import Target
 from webhook.model.finding import Judged, Origin, Severity
 from webhook.model.names import CLAIM, DEFAULT_CLAIM, JOBSET_NAME_LABEL, PATH
 from webhook.model.pod import EMPTY, EffectiveJob, EffectiveSet, Raw
+from webhook.model.printable import shell_word
 
 Trained = Sequence[tuple[EffectiveJob, Raw]]
 # Directories that hold the image's own programs and files, or where several programs write.
@@ -163,7 +164,7 @@ def _annotations(obj: Raw) -> Mapping[str, str]:
 def say_not_mounted(context: Context, claim: str, asked_by: tuple[str, str], rule: str, fact: str) -> None:
     """Somebody asked for the claim by name, so it is not left out in silence."""
     where = context.request.namespace or "default"
-    fix = f"<claim>\n# <claim>: one that all training pods can write, see kubectl get pvc -n {where}"
+    fix = f"<claim>\n# <claim>: one that all training pods can write, see kubectl get pvc -n {shell_word(where)}"
     fact = fact.removeprefix(f'claim "{claim}" ')
     _say(context, rule, asked_by, f'claim "{claim}" was not mounted: {fact}', fix, claim)
 
