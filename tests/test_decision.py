@@ -187,11 +187,13 @@ def test_exempt_requests_are_let_through() -> None:
     for exempt, more in (
         (Exempt(users=("ci",)), {"user": "ci"}),
         (Exempt(groups=("system:masters",)), {"groups": ("system:masters",)}),
-        (Exempt(runtimes=("torch",)), {}),
+        (Exempt(runtimes=("TrainingRuntime/torch",)), {}),
         (Exempt(namespaces=("team-a",)), {}),
     ):
         decision = review_object(create(**more), view(BAD), Policy(exempt=exempt))
         assert (decision.verdict, decision.mode) == ("allow", "exempt")
+    for other in ("torch", "ClusterTrainingRuntime/torch", "TrainingRuntime/*"):
+        assert review_object(create(), view(BAD), Policy(exempt=Exempt(runtimes=(other,)))).mode == "enforce"
 
 
 def test_required_directory() -> None:

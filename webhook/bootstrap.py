@@ -106,6 +106,9 @@ class NothingKnown:
     def runs_of_runtime(self, kind: str, namespace: str, name: str) -> Sequence[Run] | Gap:
         return Gap.UNKNOWN
 
+    def excused_runs(self, namespace: str, besides: str) -> int | Gap:
+        return Gap.UNKNOWN
+
     def directories(self, namespace: str, claim: str, path: str | None = None) -> Sequence[RunDirectory] | Gap:
         return Gap.UNKNOWN
 
@@ -222,16 +225,17 @@ def build_policy(settings: Settings) -> Policy:
     mode = settings.default_mode
     if settings.policy is None and mode is None:
         return Policy()
-    from webhook.cluster.policy_file import PolicyError, load_policy, parse_policy
+    from webhook.cluster.policy_file import PolicyError, parse_policy, read_policy
 
+    if settings.policy is None:
+        return parse_policy(b"", "built-in", default_mode=mode)
+    checked = read_policy(str(settings.policy), default_mode=mode)
     try:
-        if settings.policy is None:
-            return parse_policy(b"", "built-in", default_mode=mode)
-        policy = load_policy(str(settings.policy), default_mode=mode)
+        policy = checked.used()
     except PolicyError as error:
         raise SettingsError(str(error)) from None
-    for field in policy.unread():
-        _log.warning("%s: %s: this release does not read it", settings.policy, field)
+    for warning in checked.warnings:
+        _log.warning("%s", warning)
     if mode is not None and policy.modes.default != mode:
         _log.warning(
             "%s: modes.default: %s; CKPTGUARD_DEFAULT_MODE=%s is not used", settings.policy, policy.modes.default, mode

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from webhook.model.finding import Judged, Severity
+from webhook.model.finding import Judged, Severity, place_of
 from webhook.model.printable import printable, printable_lines
 from webhook.model.verdict import Decision
 
@@ -34,10 +34,7 @@ def place(finding: Judged, own: str) -> str:
 
     ``spec.trainer.env[0]`` or ``ClusterTrainingRuntime/torch spec.template.spec.failurePolicy``.
     """
-    at = finding.at
-    if at.object == own and at.field:
-        return printable(at.field)
-    return printable(f"{at.object} {at.field}".rstrip())
+    return place_of(finding.at, own)
 
 
 def warning_line(finding: Judged) -> str:

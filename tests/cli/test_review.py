@@ -238,7 +238,7 @@ def test_json_has_the_fields_of_the_contract_and_no_other(run: Run, tmp_path: Pa
         assert result["verdict"] in ("allow", "warn", "deny")
         assert result["file"] == path
         for finding in result["findings"]:
-            assert list(finding) == ["rule", "severity", "at", "problem", "why", "fix"]
+            assert list(finding) == ["rule", "severity", "at", "problem", "why", "fix", "fingerprint"]
             assert finding["severity"] in ("deny", "warn", "audit")
             assert all(isinstance(value, str) and value for value in finding.values())
     job = answer["results"][-1]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 from tests.reports.reviews import NASTY, REVIEW
+from webhook.model.excuse import fingerprint
 from webhook.reports.json import encode, render
 from webhook.reports.review import Review
 
@@ -31,6 +32,9 @@ def test_every_field_of_the_contract_and_no_other() -> None:
                         "problem": NASTY,
                         "why": "the run starts again at step 0",
                         "fix": "- name: ckpt\n  persistentVolumeClaim:\n    claimName: train-ckpt\n",
+                        "fingerprint": fingerprint(
+                            "ephemeral-checkpoint", "TrainJob", "team", "bad", "spec.trainer.env[0]"
+                        ),
                     },
                     {
                         "rule": "short-grace",
@@ -39,6 +43,9 @@ def test_every_field_of_the_contract_and_no_other() -> None:
                         "problem": "terminationGracePeriodSeconds is 30",
                         "why": "no time to flush",
                         "fix": "terminationGracePeriodSeconds: 60",
+                        "fingerprint": fingerprint(
+                            "short-grace", "TrainJob", "team", "bad", "TrainingRuntime/r spec.template"
+                        ),
                     },
                     {
                         "rule": "unresolved-directory",
@@ -47,6 +54,7 @@ def test_every_field_of_the_contract_and_no_other() -> None:
                         "problem": "from a Secret",
                         "why": "unknown",
                         "fix": "none",
+                        "fingerprint": fingerprint("unresolved-directory", "TrainJob", "team", "bad", "spec.x"),
                     },
                 ],
                 "patch": [{"op": "add", "path": "/spec/x", "value": {"z": 1}}],

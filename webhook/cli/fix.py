@@ -13,9 +13,11 @@ import difflib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
+from time import time
 from typing import Any, Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from webhook.cli.flags import add_flags
 from webhook.cli.inputs import Inputs, inputs_of, load_policy_file, runtime_of
@@ -177,7 +179,7 @@ class Pasting:
                 self.assumed.setdefault(inputs.view.assumed.label, [])
             request = _request(document)
             filled = inputs.asked(partial(default_object, request, inputs.view, policy, release))
-            stored = Request("CREATE", request.kind, request.namespace, request.name, filled.object)
+            stored = replace(request, object=filled.object)
             decision = inputs.asked(partial(review_object, stored, inputs.view, policy, release))
             found += [(document, one) for one in decision.findings if one.severity is not Severity.AUDIT]
         return found
@@ -302,7 +304,7 @@ class Pasting:
 
 
 def _request(document: Document) -> Request:
-    return Request("CREATE", document.kind, document.namespace, document.name, document.object)
+    return Request("CREATE", document.kind, document.namespace, document.name, document.object, at=time())
 
 
 def _key(document: Document, finding: Judged) -> tuple[str, str, str, str]:

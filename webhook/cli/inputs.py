@@ -263,14 +263,17 @@ def _implied_releases(given: Loaded) -> dict[tuple[str, str, str], Release]:
     return implied
 
 
-def load_policy_file(path: str | None, faults: list[Fault]) -> Policy | None:
-    """The policy of ``--policy``, the built-in one where there is none, None (and faults) where it cannot be read."""
+def load_policy_file(path: str | None, faults: list[Fault], notices: list[str] | None = None) -> Policy | None:
+    """The policy of ``--policy``, the built-in one where there is none, None (and faults) where it cannot be read.
+
+    ``notices`` gets what is no fault and still will not do what somebody may expect.
+    """
     if path is None:
         return Policy()
-    from webhook.cluster.policy_file import PolicyError, load_policy
+    from webhook.cluster.policy_file import read_policy
 
-    try:
-        return load_policy(path)
-    except PolicyError as error:
-        faults.extend(fault_of(fault) for fault in error.errors)
-        return None
+    checked = read_policy(path)
+    faults.extend(fault_of(fault) for fault in checked.faults)
+    if notices is not None:
+        notices.extend(map(str, checked.warnings))
+    return checked.policy

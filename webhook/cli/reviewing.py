@@ -9,7 +9,10 @@ from __future__ import annotations
 
 import argparse
 from functools import lru_cache, partial
+from time import time
 from typing import Literal
+
+from msgspec.structs import replace
 
 from webhook.cli.inputs import Inputs, fault_of, inputs_of, load_policy_file
 from webhook.cluster.files import Document, load_files, settle_namespaces
@@ -32,7 +35,8 @@ def review_files(arguments: argparse.Namespace, needed: bool = True) -> Review |
     ``needed``: that there is no object at all is a fault.
     """
     faults: list[Fault] = []
-    policy = load_policy_file(arguments.policy, faults)
+    notices: list[str] = []
+    policy = load_policy_file(arguments.policy, faults, notices)
     if policy is None:
         return Review(faults=tuple(faults))
     inputs = inputs_of(arguments, policy)
@@ -41,7 +45,6 @@ def review_files(arguments: argparse.Namespace, needed: bool = True) -> Review |
     guarded = not arguments.without_guard
     nothing = inputs.nothing() if needed else None
     faults.extend(inputs.faults if nothing is None else (nothing,))
-    notices = [f"{arguments.policy}: {field}: this release does not read it" for field in policy.unread()]
     old: dict[tuple[str, str, str], Document] = {}
     if arguments.old is not None:
         before = load_files([arguments.old], settled=False)
@@ -79,6 +82,7 @@ def _request(document: Document, old: Document | None) -> Request:
         name=document.name,
         object=document.object,
         old=None if old is None else old.object,
+        at=time(),
     )
 
 
@@ -93,7 +97,7 @@ def _reviewed(
         filled = Defaulted((), request.object)
     elif filled is None:
         filled = inputs.asked(partial(default_object, request, inputs.view, policy, release))
-    stored = Request(request.operation, request.kind, request.namespace, request.name, filled.object, request.old)
+    stored = replace(request, object=filled.object)
     decision = inputs.asked(partial(review_object, stored, inputs.view, policy, release))
     findings = decision.findings
     verdict: Literal["allow", "warn", "deny", "exempt"] = decision.verdict

@@ -381,6 +381,11 @@ class LiveView:
             return Gap.UNKNOWN
         return self._tables.runs.of_runtime(kind, namespace, name)
 
+    def excused_runs(self, namespace: str, besides: str) -> int | Gap:
+        if self._tables is None or not self._synced(TRAINJOB):
+            return Gap.UNKNOWN
+        return self._tables.runs.excused(namespace, besides)
+
     def directories(self, namespace: str, claim: str, path: str | None = None) -> Sequence[RunDirectory] | Gap:
         if self._tables is None or not self._synced(TRAINJOB):
             return Gap.UNKNOWN

@@ -58,7 +58,7 @@ from webhook.model.cluster import (
     StorageClass,
     finished,
 )
-from webhook.model.names import LAST_APPLIED, PREFIX
+from webhook.model.names import ALLOW, LAST_APPLIED, PREFIX
 from webhook.model.release import Release
 from webhook.model.request import MalformedObject
 from webhook.model.shape import check_shape
@@ -469,6 +469,8 @@ class RunTable:
         self._heavy: dict[Key, dict[str, Any]] = {}
         """TrainJobs whose directories are worked out elsewhere, whole, until they are."""
         self.heavy_came: Callable[[], None] = lambda: None
+        self._excused: dict[str, set[str]] = {}
+        """Namespace -> names of those with an annotation that excuses."""
 
     def work_out_by(self, directories: Directories) -> None:
         """What to work the directories of further TrainJobs out with."""
@@ -485,6 +487,7 @@ class RunTable:
         if finished(found):
             self.remove(key)
             return key
+        self._note_excused(key, found)
         before = self._rows.get(key)
         generation = (found.get("metadata") or {}).get("generation")
         if (
@@ -497,7 +500,7 @@ class RunTable:
         ):
             # Its status changed: the pods are the same.
             return key
-        self.remove(key)
+        self._forget(key)
         self._rows[key] = _Kept(run, generation, ())
         self._by_runtime.setdefault(_runtime_key(run), {})[key] = None
         self._work_out(key, found)
@@ -543,7 +546,26 @@ class RunTable:
             if (found := self._pending.get(key)) is not None:
                 self._work_out(key, found)
 
+    def _note_excused(self, key: Key, found: dict[str, Any]) -> None:
+        annotations = (found.get("metadata") or {}).get("annotations")
+        names = self._excused.get(key[0])
+        if isinstance(annotations, dict) and annotations.get(ALLOW):
+            self._excused.setdefault(key[0], set()).add(key[1])
+        elif names is not None:
+            names.discard(key[1])
+            if not names:
+                del self._excused[key[0]]
+
+    def excused(self, namespace: str, besides: str) -> int:
+        """How many carry an annotation that excuses, but for one name."""
+        names = self._excused.get(namespace, ())
+        return len(names) - (besides in names)
+
     def remove(self, key: Key) -> None:
+        self._note_excused(key, {})
+        self._forget(key)
+
+    def _forget(self, key: Key) -> None:
         kept = self._rows.pop(key, None)
         self._pending.pop(key, None)
         self._heavy.pop(key, None)

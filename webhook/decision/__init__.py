@@ -6,19 +6,32 @@ Read this first. Everything below it is pure: the same request, cluster and poli
 from __future__ import annotations
 
 from functools import partial
-from typing import Literal
+from typing import Final, Literal
+
+from msgspec.structs import replace
 
 from webhook.decision.asked import every_rule, rules_to_ask
 from webhook.decision.counted import Counted
+from webhook.decision.excuses import Excuses
 from webhook.decision.faults import broken_part, malformed
 from webhook.decision.forged import on_one_line
+from webhook.decision.in_force import in_namespace
 from webhook.decision.proposal import by_rules
-from webhook.decision.severity import EXEMPT, PUT_BACK_ONLY, WEIGHT, in_mode, mode_of, noted, weigh
+from webhook.decision.severity import (
+    EXEMPT,
+    PUT_BACK_ONLY,
+    WEIGHT,
+    in_mode,
+    in_this_mode,
+    mode_of,
+    noted,
+    weigh,
+)
 from webhook.decision.subject import build_subject, with_strays
 from webhook.defaults import default
 from webhook.model.budget import CUT, FINDINGS
 from webhook.model.cluster import ClusterView, Runtime
-from webhook.model.finding import Finding, Judged, Made, Origin, Severity
+from webhook.model.finding import Finding, Judged, Made, Origin, Severity, Weight
 from webhook.model.names import KINDS
 from webhook.model.policy import Policy
 from webhook.model.release import Release, infer_release
@@ -28,6 +41,9 @@ from webhook.model.script import Lines
 from webhook.model.subject import Subject
 from webhook.model.verdict import Decision, Defaulted, Facts
 from webhook.programs import held
+
+_LAST: Final = 1000
+"""The place in a report of what no rule says."""
 
 __all__ = ["build_subject", "default_object", "review_object"]
 
@@ -39,6 +55,7 @@ def default_object(request: Request, cluster: ClusterView, policy: Policy, relea
     exempt requests nothing is filled in; what was filled in before is still put back on UPDATE, since losing it would
     strip or wedge the run.
     """
+    policy = in_namespace(policy, request.namespace, cluster)
     mode = mode_of(request, cluster, policy)
     put_back_only = mode in PUT_BACK_ONLY
     if put_back_only and request.operation == "CREATE":
@@ -62,6 +79,7 @@ def review_object(request: Request, cluster: ClusterView, policy: Policy, releas
 
     ``release`` overrides what the cluster says of the Trainer release.
     """
+    policy = in_namespace(policy, request.namespace, cluster)
     mode = mode_of(request, cluster, policy)
     if mode in ("off", EXEMPT) or request.kind not in KINDS:
         return Decision("allow", mode=mode, policy_hash=policy.hash, judged=False)
@@ -71,7 +89,7 @@ def review_object(request: Request, cluster: ClusterView, policy: Policy, releas
     if (fault := malformed(request)) is not None:
         faults = in_mode(fault, mode, policy)
         verdict: Literal["allow", "warn"] = "warn" if faults and faults[0].severity is Severity.WARN else "allow"
-        return Decision(verdict, faults, mode=mode, policy_hash=policy.hash, judged=False)
+        return Decision(verdict, faults, mode=mode, policy_hash=policy.hash, judged=False, would_be=verdict)
     served = _release(request, cluster, release)
     held.begin()
     try:
@@ -84,13 +102,15 @@ def _reviewed(request: Request, cluster: ClusterView, policy: Policy, served: Re
     broken: list[str] = []
     judged: list[tuple[int, int, Judged]] = []
     spoke: set[str] = set()
+    excuses: Excuses | None = None
     subject: Subject | None = None
     try:
+        excuses = Excuses(request, cluster, policy)
         subject = build_subject(request, Counted(cluster), policy, served)
     except Exception as error:
         broken.append("effective")
         judged.extend(_failed(request, "effective", error, -1, mode, policy))
-    if subject is not None:
+    if subject is not None and excuses is not None:
         try:
             subject = with_strays(subject)
             asked, keepable = rules_to_ask(subject)
@@ -106,9 +126,12 @@ def _reviewed(request: Request, cluster: ClusterView, policy: Policy, served: Re
                         subject.memo.setdefault(CUT, []).append(rule.id)
                         break
                     spoke.add(rule.id)
-                    severity = weigh(rule, finding, subject, mode)
-                    if severity is not None:
-                        judged.append((WEIGHT[severity], order, _judge(rule, finding, severity, subject)))
+                    if (weight := weigh(rule, finding, subject)) is not None:
+                        enforced, excuse = excuses.weigh(rule.id, finding.at, weight.enforced)
+                        if enforced is not weight.enforced:
+                            weight = replace(weight, enforced=enforced, excuse=excuse)
+                        severity = in_this_mode(enforced, mode)
+                        judged.append((WEIGHT[severity], order, _judge(rule, finding, severity, weight, subject)))
             except Exception as error:
                 order, rule, _ = entry
                 broken.append(rule.id)
@@ -116,6 +139,8 @@ def _reviewed(request: Request, cluster: ClusterView, policy: Policy, served: Re
         if not broken and "silent" not in subject.kept:
             # The first time counts: a later one has asked no more of them.
             subject.kept["silent"] = keepable - spoke
+        for said in excuses.remarks():
+            judged.extend((WEIGHT[one.severity], _LAST, one) for one in in_mode(said, mode, policy))
     if len(judged) > 1:
         judged = _told_once(judged)
         judged.sort(key=_position)
@@ -131,7 +156,16 @@ def _reviewed(request: Request, cluster: ClusterView, policy: Policy, served: Re
         policy.hash,
         tuple(broken),
         subject is not None and subject.effective is not None,
+        _would_be(findings, heaviest),
     )
+
+
+def _would_be(findings: tuple[Judged, ...], heaviest: Severity) -> Literal["allow", "warn", "deny"]:
+    """The verdict that mode ``enforce`` would give."""
+    if heaviest is Severity.DENY:
+        return "deny"
+    weights = [one.severity if one.weight is None else one.weight.enforced for one in findings]
+    return "deny" if Severity.DENY in weights else "warn" if Severity.WARN in weights else "allow"
 
 
 def _told_once(judged: list[tuple[int, int, Judged]]) -> list[tuple[int, int, Judged]]:
@@ -151,7 +185,7 @@ def _failed(
     return [(WEIGHT[one.severity], order, one) for one in in_mode(broken_part(request, what, error), mode, policy)]
 
 
-def _judge(rule: Rule, finding: Finding, severity: Severity, subject: Subject) -> Judged:
+def _judge(rule: Rule, finding: Finding, severity: Severity, weight: Weight, subject: Subject) -> Judged:
     return Judged(
         rule.id,
         severity,
@@ -165,6 +199,7 @@ def _judge(rule: Rule, finding: Finding, severity: Severity, subject: Subject) -
         finding.private,
         finding.counted and (finding.counted[0], Made(partial(on_one_line, finding.counted[1], subject))),
         finding.fix if isinstance(finding.fix, Lines) else None,
+        weight,
     )
 
 

@@ -84,6 +84,9 @@ class Counted:
     def runs_of_runtime(self, kind: str, namespace: str, name: str) -> Sequence[Run] | Gap:
         return self._view.runs_of_runtime(kind, namespace, name)
 
+    def excused_runs(self, namespace: str, besides: str) -> int | Gap:
+        return self._view.excused_runs(namespace, besides)
+
     def directories(self, namespace: str, claim: str, path: str | None = None) -> Sequence[RunDirectory] | Gap:
         return self._view.directories(namespace, claim, path)
 

@@ -40,7 +40,7 @@ _ABOUT_CLAIMS: Final = tuple(rule for rule in RULES if rule.id in _IDS)
 def by_rules(request: Request, cluster: ClusterView, policy: Policy, release: Release) -> Refused:
     """The question that the defaults ask of a TrainJob's draft: id and fact of the first denial, None without one.
 
-    Neither the namespace's mode nor a dry-run counts: the same object gets the same patch.
+    Neither the namespace's mode nor an exception nor a dry-run counts: the same object gets the same patch.
     """
 
     def refused(obj: Raw, path: str | None) -> tuple[str, str] | None:
@@ -51,7 +51,8 @@ def by_rules(request: Request, cluster: ClusterView, policy: Policy, release: Re
         for rule in _ABOUT_CLAIMS:
             if rule.when & signs:
                 for finding in rule.check(subject):
-                    if weigh(rule, finding, subject, "enforce") is Severity.DENY:
+                    weight = weigh(rule, finding, subject)
+                    if weight is not None and weight.enforced is Severity.DENY:
                         return rule.id, finding.problem
         return None
 

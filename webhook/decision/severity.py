@@ -8,7 +8,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from webhook.model.cluster import ClusterView, Gap
-from webhook.model.finding import Finding, Judged, Severity, as_set
+from webhook.model.finding import Finding, Judged, Severity, Weight, as_set
 from webhook.model.names import MODE
 from webhook.model.policy import Policy
 from webhook.model.request import Request
@@ -34,7 +34,7 @@ def mode_of(request: Request, cluster: ClusterView, policy: Policy) -> str:
         return EXEMPT
     if exempt.groups and not set(exempt.groups).isdisjoint(request.groups):
         return EXEMPT
-    if exempt.runtimes and _names_exempt_runtime(request, exempt.runtimes):
+    if exempt.runtimes and _runtime_of(request) in exempt.runtimes:
         return EXEMPT
     if request.namespace:
         namespace = cluster.namespace(request.namespace)
@@ -43,16 +43,17 @@ def mode_of(request: Request, cluster: ClusterView, policy: Policy) -> str:
     return policy.modes.default
 
 
-def _names_exempt_runtime(request: Request, names: tuple[str, ...]) -> bool:
+def _runtime_of(request: Request) -> str:
+    """``<Kind>/<name>`` of a runtime, or of the one that a TrainJob refers to."""
     if request.kind != "TrainJob":
-        return request.name in names
+        return f"{request.kind}/{request.name}"
     spec = request.object.get("spec")
     ref = spec.get("runtimeRef") if isinstance(spec, Mapping) else None
-    return isinstance(ref, Mapping) and ref.get("name") in names
+    return f"{ref.get('kind') or 'ClusterTrainingRuntime'}/{ref.get('name')}" if isinstance(ref, Mapping) else ""
 
 
-def weigh(rule: Rule, finding: Finding, subject: Subject, mode: str) -> Severity | None:
-    """What a finding weighs; None where policy turned its rule off.
+def weigh(rule: Rule, finding: Finding, subject: Subject) -> Weight | None:
+    """What a finding weighs in mode ``enforce``, exceptions apart; None where policy turned its rule off.
 
     Policy's word replaces the rule's own severity, a finding's caps come after it, and on UPDATE nothing is denied that
     the old object had too or that a controller writes.
@@ -60,19 +61,26 @@ def weigh(rule: Rule, finding: Finding, subject: Subject, mode: str) -> Severity
     setting = subject.policy.rules.get(rule.id)
     if setting == "off":
         return None
-    severity = _SETTING[setting] if setting is not None else finding.raised or rule.severity
-    if finding.required:
-        severity = Severity.DENY
-    if finding.at_most is not None:
-        severity = _lighter(severity, finding.at_most)
+    own = finding.raised or rule.severity
+    severity = Severity.DENY if finding.required else own if setting is None else _SETTING[setting]
+    most = finding.at_most
     if rule.on_runtime is not None and not subject.is_trainjob:
-        severity = _lighter(severity, rule.on_runtime)
+        most = rule.on_runtime if most is None else _lighter(most, rule.on_runtime)
+    if most is not None:
+        severity = _lighter(severity, most)
+    # Of what does not deny nobody needs to know whether the old object had it.
     if (
-        severity is Severity.DENY
-        and subject.request.operation == "UPDATE"
-        and (subject.request.by_controller or _had_before(rule, finding, subject))
+        subject.request.operation == "UPDATE"
+        and most is not Severity.AUDIT
+        and (severity is not Severity.DENY or subject.request.by_controller or _had_before(rule, finding, subject))
     ):
-        severity = Severity.WARN
+        most = Severity.WARN
+        severity = _lighter(severity, most)
+    return Weight(own, severity, most, finding.required, None, finding.measure)
+
+
+def in_this_mode(severity: Severity, mode: str) -> Severity:
+    """What counts of a severity in a namespace's mode."""
     if mode == "audit":
         return Severity.AUDIT
     if mode == "warn" and severity is Severity.DENY:

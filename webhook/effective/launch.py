@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from webhook.effective.expansion import Value, evaluate
-from webhook.model.caches import kept_texts
+from webhook.model.moment import parse_duration
 from webhook.model.names import MODEL_PARAMS, SECONDS_PER_STEP
 from webhook.model.pod import EMPTY, Checkpoint, DirectoryStatus, EffectiveJob, EffectiveSet, Raw
 from webhook.model.policy import Policy
@@ -126,7 +126,7 @@ def launches_of(
             seconds = None if billionths is None else billionths / BILLION
         if params is None and (text := given.get(MODEL_PARAMS)):
             params = parse_count(text)
-    told = (seconds, params, _seconds(policy.limits.lost_work))
+    told = (seconds, params, parse_duration(policy.limits.lost_work))
     return Launches(effective.training_pods, directories, told, variable)
 
 
@@ -137,10 +137,3 @@ def _gpus(container: Raw) -> int | None:
         if text.isdecimal() and len(text) < 6:
             return int(text)
     return None
-
-
-@kept_texts(8)
-def _seconds(text: str) -> int | None:
-    """``30m``, ``2h``, ``90s``."""
-    unit = {"s": 1, "m": 60, "h": 3600}.get(text[-1:])
-    return int(text[:-1]) * unit if unit is not None and text[:-1].isdecimal() and len(text) < 20 else None

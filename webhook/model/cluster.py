@@ -207,6 +207,13 @@ class ClusterView(Protocol):
         """
         ...
 
+    def excused_runs(self, namespace: str, besides: str) -> int | Gap:
+        """How many unfinished TrainJobs of the namespace carry annotation ``checkpoint-guard.io/allow``.
+
+        The one of name ``besides`` is not counted.
+        """
+        ...
+
     def release(self) -> Release | None:
         """The Trainer release whose CRDs are served; None where that is not known."""
         ...

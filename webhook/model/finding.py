@@ -9,6 +9,9 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
+from webhook.model.excuse import Excuse
+from webhook.model.printable import printable
+
 
 class Severity(Enum):
     """How much a finding counts. Policy may also turn a rule ``off``, which is no severity."""
@@ -32,6 +35,20 @@ class Origin(Struct, frozen=True):
 
     def __str__(self) -> str:
         return f"{self.object} {self.field}".rstrip()
+
+
+def place_of(at: Origin, own: str) -> str:
+    """The bare field path within the object ``own`` (``<Kind>/<name>``), else with its object."""
+    return printable(at.field if at.object == own and at.field else f"{at.object} {at.field}".rstrip())
+
+
+class Measure(Struct, frozen=True):
+    """The number that a finding compares with a limit of the policy: under ``floor`` or above ``ceiling`` it is one."""
+
+    value: int
+    unit: str
+    floor: int | None = None
+    ceiling: int | None = None
 
 
 Fix = str | Callable[[], str]
@@ -95,6 +112,23 @@ class Finding(Struct, frozen=True):
     counted: tuple[str, Fix] | None = None
     required: bool = False
     """The namespace demands what is missing here: a denial whatever severity policy gives the rule (``off`` apart)."""
+    measure: Measure | None = None
+
+
+class Weight(Struct, frozen=True):
+    """How a finding came to its severity: enough to weigh it again by another policy.
+
+    ``own`` is the severity without policy's word, ``enforced`` what counts in mode ``enforce``, after exceptions;
+    ``most`` is the most that it may weigh whatever policy says, None for no such bound.
+    """
+
+    own: Severity
+    enforced: Severity
+    most: Severity | None = None
+    required: bool = False
+    excuse: Excuse | None = None
+    """The exception that was taken for it."""
+    measure: Measure | None = None
 
 
 class Judged(Struct, frozen=True):
@@ -113,6 +147,8 @@ class Judged(Struct, frozen=True):
     counted: tuple[str, str | Made] | None = None
     lines: Any = None
     """The ``webhook.model.script.Lines`` that the fix is, where it is some: what a machine pastes."""
+    weight: Weight | None = None
+    """How it came to its severity; None where no rule found it."""
 
     @property
     def fix(self) -> str:

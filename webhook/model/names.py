@@ -10,7 +10,7 @@ KINDS: Final = ("TrainJob", "TrainingRuntime", "ClusterTrainingRuntime")
 RUNTIME_KINDS: Final = ("TrainingRuntime", "ClusterTrainingRuntime")
 SYSTEM_NAMESPACE: Final = "kube-system"
 """Never judged, whatever policy exempts beside it."""
-WITHOUT_A_RULE: Final = ("immutable-default", "malformed-object", "broken-rule", "expired-exception")
+WITHOUT_A_RULE: Final = ("immutable-default", "malformed-object", "broken-rule", "expired-exception", "void-exception")
 """Ids that findings carry and that no rule file stands behind; policy weighs them like the others."""
 
 ANCESTOR_LABEL: Final = "trainer.kubeflow.org/trainjob-ancestor-step"
@@ -35,6 +35,7 @@ PROTECT: Final = PREFIX + "protect"
 """Label of a namespace whose unfinished runs keep what they need from being deleted."""
 ALLOW_DELETE: Final = PREFIX + "allow-delete"
 """Annotation of an object that may be deleted all the same."""
+ALLOW: Final = PREFIX + "allow"
 CHECKPOINT_SIZE: Final = PREFIX + "checkpoint-size"
 MODEL_PARAMS: Final = PREFIX + "model-params"
 SECONDS_PER_STEP: Final = PREFIX + "seconds-per-step"

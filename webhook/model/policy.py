@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
-from msgspec import Struct, field
+from msgspec import UNSET, Meta, Struct, UnsetType, field
+from msgspec.structs import replace
 
 from webhook.model.names import SYSTEM_NAMESPACE
 
@@ -13,6 +14,21 @@ RuleSetting = Literal["deny", "warn", "audit", "off"]
 RetryChoice = Literal["multi-node", "keep"]
 Reach = Literal["node-local", "one-node", "many-nodes"]
 """Where a volume of a provisioner can be mounted."""
+
+Count = Annotated[int, Meta(ge=0, le=2**31 - 1)]
+"""What the API keeps as int32."""
+RuntimeKind = Literal["TrainingRuntime", "ClusterTrainingRuntime"]
+NEVER_DENIES: Final = {
+    "unknown-runtime": "Trainer itself refuses a TrainJob without its runtime, and one that was not read is unknown",
+    "immutable-default": "/mutate says it, and /mutate refuses nothing",
+    "malformed-object": "the API server refuses such an object itself",
+    "broken-rule": "it is a fault of the guard, not of the object",
+    "expired-exception": "it only says when an exception ends: its rules deny by themselves then",
+    "void-exception": "it only says why an annotation excuses nothing: its rules deny by themselves then",
+}
+"""Ids that stay a warning whatever policy says, each with the reason; all others deny where policy says so."""
+NO_EXCEPTION: Final = tuple(rule for rule in NEVER_DENIES if rule != "unknown-runtime")
+"""Ids that no exception reaches: they are no rules about an object."""
 
 BUILT_IN_PROVISIONERS: dict[str, Reach] = {
     "kubernetes.io/no-provisioner": "node-local",
@@ -65,9 +81,11 @@ NO_VARIABLE: Final = "directory: {variables: [CKPT_DIR]}    # in the policy, whi
 class Limits(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     """Ceilings and floors; seconds where a time is meant."""
 
-    max_restarts: int = 20
-    termination_grace_period_seconds: int = 60
+    max_restarts: Count = 20
+    termination_grace_period_seconds: Count = 60
     lost_work: str = "30m"
+    exception_days: Annotated[int, Meta(ge=1, le=36500)] = 180
+    """How far ahead an exception may end."""
 
 
 class Defaults(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
@@ -75,21 +93,11 @@ class Defaults(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
 
     claim_name: str = "train-ckpt"
     path: str = "/mnt/ckpt"
-    max_restarts: int = 3
-    backoff_limit: int | RetryChoice = 0
+    max_restarts: Count = 3
+    backoff_limit: Count | RetryChoice = 0
     """A number, or for which runtimes it is 0: ``multi-node`` (numNodes above 1), ``keep`` (none)."""
-    termination_grace_period_seconds: int = 60
-    runtimes: tuple[Literal["TrainingRuntime", "ClusterTrainingRuntime"], ...] = (
-        "TrainingRuntime",
-        "ClusterTrainingRuntime",
-    )
-
-
-class StoragePolicy(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """What the administrator adds to the built-in tables; a name matches whole or by ``*.suffix``."""
-
-    provisioners: dict[str, Reach] = {}
-    inline_drivers: dict[str, Reach] = {}
+    termination_grace_period_seconds: Count = 60
+    runtimes: tuple[RuntimeKind, ...] = ("TrainingRuntime", "ClusterTrainingRuntime")
 
 
 class ProgramsPolicy(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
@@ -97,6 +105,13 @@ class ProgramsPolicy(Struct, frozen=True, forbid_unknown_fields=True, rename="ca
 
     config_maps: Literal["read", "off"] = "read"
     """``off``: no ConfigMap of a pod is asked for; files and ``--live`` read them all the same."""
+
+
+class StoragePolicy(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """What the administrator adds to the built-in tables; a name matches whole or by ``*.suffix``."""
+
+    provisioners: dict[str, Reach] = {}
+    inline_drivers: dict[str, Reach] = {}
 
 
 class CheckpointSize(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
@@ -127,12 +142,89 @@ class Tiers(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
 
 
 class Exempt(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """Requests that are let through without judgement."""
+    """Requests that are let through without judgement. All are whole names; a runtime is ``Kind/name``."""
 
     namespaces: tuple[str, ...] = (SYSTEM_NAMESPACE,)
     users: tuple[str, ...] = ()
     groups: tuple[str, ...] = ()
     runtimes: tuple[str, ...] = ()
+
+
+class Requirement(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """One of a label selector's ``matchExpressions``."""
+
+    key: str
+    operator: Literal["In", "NotIn", "Exists", "DoesNotExist"]
+    values: tuple[str, ...] = ()
+
+
+class Selector(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """A label selector, as Kubernetes has it; an empty one selects everything."""
+
+    match_labels: dict[str, str] = {}
+    match_expressions: tuple[Requirement, ...] = ()
+
+
+class EntryLimits(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """``limits`` of some namespaces: what is not written is as elsewhere."""
+
+    max_restarts: Count | UnsetType = UNSET
+    termination_grace_period_seconds: Count | UnsetType = UNSET
+    lost_work: str | UnsetType = UNSET
+
+
+class EntryDefaults(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """``defaults`` of some namespaces: what is not written is as elsewhere."""
+
+    claim_name: str | UnsetType = UNSET
+    path: str | UnsetType = UNSET
+    max_restarts: Count | UnsetType = UNSET
+    backoff_limit: Count | RetryChoice | UnsetType = UNSET
+    termination_grace_period_seconds: Count | UnsetType = UNSET
+    runtimes: tuple[RuntimeKind, ...] | UnsetType = UNSET
+
+
+class NamespaceEntry(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """What holds in some namespaces alone: by name (globs), by labels, or where both fit. Later entries win."""
+
+    names: tuple[str, ...] = ()
+    selector: Selector | UnsetType = UNSET
+    mode: Mode | UnsetType = UNSET
+    rules: dict[str, RuleSetting] = {}
+    limits: EntryLimits = EntryLimits()
+    defaults: EntryDefaults = EntryDefaults()
+
+
+class Match(Struct, frozen=True, forbid_unknown_fields=True, rename="camel", gc=False):
+    """Which objects an exception is for: all that is written has to fit. ``namespaces`` and ``names`` may be globs."""
+
+    namespaces: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
+    users: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()
+    labels: dict[str, str] = {}
+    """Of the object itself."""
+    fingerprints: tuple[str, ...] = ()
+    """One fault of one object each; ``webhook.model.excuse.fingerprint`` makes them."""
+
+
+class Exemption(Struct, frozen=True, forbid_unknown_fields=True, rename="camel", gc=False):
+    """One entry of ``exceptions``: what some rules find is noted and no longer counts, until a day."""
+
+    rules: tuple[str, ...]
+    reason: str
+    owner: str
+    until: str
+    """A day (UTC, exclusive) or an RFC 3339 time."""
+    match: Match = Match()
+
+
+class SelfService(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """What an annotation ``checkpoint-guard.io/allow`` may excuse, for how long, on how many objects of a namespace."""
+
+    rules: tuple[str, ...] = ()
+    max_days: Annotated[int, Meta(ge=1, le=36500)] = 30
+    max_per_namespace: Count = 20
 
 
 class Policy(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
@@ -154,13 +246,28 @@ class Policy(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     modes: Modes = Modes()
     tiers: Tiers = Tiers()
     exempt: Exempt = Exempt()
-    namespaces: tuple[dict[str, Any], ...] = ()
-    exceptions: tuple[dict[str, Any], ...] = ()
-    self_service: tuple[str, ...] = ()
-    """With the two above: part of the format, and nothing follows from them yet; ``unread`` names what is set."""
+    namespaces: tuple[NamespaceEntry, ...] = ()
+    exceptions: tuple[Exemption, ...] = ()
+    self_service: SelfService = SelfService()
     hash: str = field(default="built-in")
+    derived: dict[str, Any] = field(default_factory=dict)
+    """What the engine worked out of this policy, for the next decision: what its ``exceptions`` are found by, and the
+    policies of namespaces. No part of the file."""
 
-    def unread(self) -> list[str]:
-        """The fields that say something which this release does not act on."""
-        fields = {"namespaces": self.namespaces, "exceptions": self.exceptions, "selfService": self.self_service}
-        return [name for name, value in fields.items() if value]
+    def __eq__(self, other: object) -> bool:
+        return type(other) is Policy and all(
+            getattr(self, name) == getattr(other, name) for name in self.__struct_fields__ if name != "derived"
+        )
+
+    def __reduce__(self) -> Any:
+        # What is derived stays behind: the worker process derives its own.
+        return _again, tuple(getattr(self, name) for name in self.__struct_fields__ if name != "derived")
+
+
+def changed(policy: Policy, **fields: Any) -> Policy:
+    """The policy with other fields, and nothing derived of the old ones."""
+    return replace(policy, derived={}, **fields)
+
+
+def _again(*values: Any) -> Policy:
+    return Policy(*values)

@@ -24,6 +24,8 @@ class Request(Struct, frozen=True):
     groups: tuple[str, ...] = ()
     dry_run: bool = False
     uid: str = ""
+    at: float = 0.0
+    """When it was asked, in Unix time: whether an exception has ended. 0: not known, so none has."""
 
     @property
     def by_controller(self) -> bool:

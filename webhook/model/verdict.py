@@ -37,6 +37,8 @@ class Decision(Struct, frozen=True):
     broken: tuple[str, ...] = ()
     judged: bool = True
     """Whether there were pods to judge: not without a runtime, nor where policy or mode leave the object alone."""
+    would_be: Literal["allow", "warn", "deny"] = "allow"
+    """The verdict in mode ``enforce``."""
 
 
 class Defaulted(Struct, frozen=True):

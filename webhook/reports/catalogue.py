@@ -99,6 +99,20 @@ Good:
     - {rules: [node-local-checkpoint], reason: scratch benchmarks, owner: team-a, until: 2030-01-31}
 """,
     ),
+    (
+        "void-exception",
+        Severity.WARN,
+        "what it was meant to excuse counts",
+        """A line of annotation checkpoint-guard.io/allow excuses nothing: it is not read, or policy does not offer it.
+
+Symptom: an object is refused although its annotation seems to excuse it.
+Fix: write <rule>: <reason>; until <day> with a rule of the policy's selfService, at most its maxDays ahead.
+Bad:
+    checkpoint-guard.io/allow: short-grace
+Good:
+    checkpoint-guard.io/allow: "short-grace: ends within seconds; until 2030-01-31"
+""",
+    ),
 )
 """Ids that findings carry without a rule file: id, severity, why, page."""
 

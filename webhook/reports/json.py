@@ -7,6 +7,7 @@ from typing import Any, Final
 import msgspec
 
 from webhook.message import place
+from webhook.model.excuse import Excuse, fingerprint
 from webhook.model.finding import Judged
 from webhook.model.printable import json_printable
 from webhook.reports.review import Fault, Review, Reviewed
@@ -43,7 +44,7 @@ def error(fault: Fault) -> dict[str, Any]:
 
 def _result(result: Reviewed) -> dict[str, Any]:
     facts = result.facts
-    ignored = [{**_finding(finding, result.label), "reason": reason} for finding, reason in result.ignored]
+    ignored = [{**_finding(finding, result), "reason": reason} for finding, reason in result.ignored]
     more = {"ignored": ignored} if ignored else {}
     return more | {
         "kind": result.kind,
@@ -54,7 +55,7 @@ def _result(result: Reviewed) -> dict[str, Any]:
         "line": result.at.line,
         "verdict": result.verdict,
         "judged": result.judged,
-        "findings": [_finding(finding, result.label) for finding in result.findings],
+        "findings": [_finding(finding, result) for finding in result.findings],
         "patch": [dict(edit) for edit in result.patch],
         "facts": {
             "nodes": facts.nodes,
@@ -66,12 +67,22 @@ def _result(result: Reviewed) -> dict[str, Any]:
     }
 
 
-def _finding(finding: Judged, own: str) -> dict[str, str]:
-    return {
+def _finding(finding: Judged, result: Reviewed) -> dict[str, Any]:
+    at = place(finding, result.label)
+    told: dict[str, Any] = {
         "rule": finding.rule,
         "severity": finding.severity.value,
-        "at": place(finding, own),
+        "at": at,
         "problem": finding.problem,
         "why": finding.why,
         "fix": finding.fix,
+        "fingerprint": fingerprint(finding.rule, result.kind, result.namespace, result.name, at),
     }
+    if finding.weight is not None and (excuse := finding.weight.excuse) is not None:
+        told["exception"] = excuse_told(excuse)
+    return told
+
+
+def excuse_told(excuse: Excuse) -> dict[str, str]:
+    """The exception that excuses a finding, in every output."""
+    return {"reason": excuse.reason, "owner": excuse.owner, "until": excuse.until, "from": excuse.source}

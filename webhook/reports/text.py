@@ -159,6 +159,9 @@ def _finding(fault: Told, colour: bool, locate: bool, told: set[tuple[str, ...]]
         told.add(key)
     if at.field not in (short, f"spec.{short}"):
         yield f"    at: {_paint(printable(at.field), _DIM, colour)}"
+    if finding.weight is not None and (excuse := finding.weight.excuse) is not None:
+        said = f"{excuse.reason} ({excuse.owner}, until {excuse.until}, {excuse.source})"
+        yield f"    excused: {printable(said)}"
     yield f"    why: {printable(finding.why)}"
     for line in fix_lines(finding.fix):
         yield f"  {line}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from time import time
 from typing import Any, Final, Literal
 
 from msgspec.structs import replace
@@ -11,7 +12,7 @@ from webhook.decision import review_object
 from webhook.model.cluster import ClusterView
 from webhook.model.finding import Judged, Origin
 from webhook.model.names import MODE
-from webhook.model.policy import Policy
+from webhook.model.policy import Policy, changed
 from webhook.model.release import Release
 from webhook.model.request import Request
 from webhook.reports.review import Place, Reviewed, nowhere
@@ -26,9 +27,11 @@ _TURNED_DOWN: Final = ("warn", "audit")
 
 def enforced(policy: Policy) -> Policy:
     """The policy with ``enforce`` in the place of ``warn`` and ``audit``; ``off`` stays."""
-    if policy.modes.default not in _TURNED_DOWN:
-        return policy
-    return replace(policy, modes=replace(policy.modes, default="enforce"))
+    modes = policy.modes
+    if modes.default in _TURNED_DOWN:
+        modes = replace(modes, default="enforce")
+    entries = tuple(replace(one, mode="enforce") if one.mode in _TURNED_DOWN else one for one in policy.namespaces)
+    return changed(policy, modes=modes, namespaces=entries)
 
 
 def enforced_namespace(raw: Raw) -> Raw:
@@ -54,7 +57,7 @@ def judge_stored(
 ) -> Reviewed:
     """The verdict on an object as it stands, nothing filled in. The result holds neither the object nor its pods."""
     # Without a uid, as files are judged: a scan of a cluster and a review of its dump say the same.
-    request = Request("CREATE", kind, namespace, name, stored)
+    request = Request("CREATE", kind, namespace, name, stored, at=time())
     decision = review_object(request, view, policy, release)
     verdict: Literal["allow", "warn", "deny", "exempt"] = decision.verdict
     return Reviewed(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from binascii import b2a_base64
 from collections.abc import Iterable, Mapping, Sequence
+from time import time
 from typing import Any, Final
 
 import orjson
@@ -87,9 +88,9 @@ def parse_review(body: bytes) -> Review:
     name = name or _text(request.get("name"))
     dry_run = request.get("dryRun") is True
     if fault is not None:
-        about = Request(operation, kind, namespace, name, {}, None, user, groups, dry_run, uid)
+        about = Request(operation, kind, namespace, name, {}, None, user, groups, dry_run, uid, time())
         return Review(uid, None, malformed(about, *fault), about)
-    return Review(uid, Request(operation, kind, namespace, name, obj, old, user, groups, dry_run, uid))
+    return Review(uid, Request(operation, kind, namespace, name, obj, old, user, groups, dry_run, uid, time()))
 
 
 def _deletion(request: Mapping[str, Any], uid: str) -> Deletion | None:

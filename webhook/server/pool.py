@@ -23,7 +23,7 @@ import msgspec
 import orjson
 
 from webhook.model.cluster import ClusterView, Runtime
-from webhook.model.policy import Policy
+from webhook.model.policy import Policy, changed
 from webhook.model.release import Release
 from webhook.model.request import Request
 from webhook.server.caller import Caller
@@ -41,6 +41,8 @@ GROWN: Final = 112 * 1024 * 1024
 """Bytes of resident memory after a job above which the process is replaced."""
 _LENGTH: Final = struct.Struct(">I")
 _PIECE: Final = 256 * 1024
+_ENTRIES: Final = 500
+"""Exceptions of a policy that are packed at a time."""
 _LARGEST: Final = 64 * 1024 * 1024
 _log = logging.getLogger("ckptguard.server")
 
@@ -53,6 +55,18 @@ class Died(Exception):  # noqa: N818
     """The process ended in the middle of a job."""
 
 
+def packed(policy: Policy) -> list[bytes]:
+    """The policy for another process, in pieces that each take about a millisecond to make; made once."""
+    made: list[bytes] | None = policy.derived.get("packed")
+    if made is None:
+        entries = policy.exceptions
+        made = [pickle.dumps(changed(policy, exceptions=()), pickle.HIGHEST_PROTOCOL)]
+        for at in range(0, len(entries), _ENTRIES):
+            made.append(pickle.dumps(entries[at : at + _ENTRIES], pickle.HIGHEST_PROTOCOL))
+        policy.derived["packed"] = made
+    return made
+
+
 class _Process:
     """One process and the connection to it."""
 
@@ -62,6 +76,8 @@ class _Process:
         self._reader = reader
         self._writer = writer
         self._lists: list[Any] = []
+        self._policy: str | None = None
+        """Hash of the policy that the process has."""
 
     async def put(self, *message: Any) -> None:
         data = memoryview(pickle.dumps(message, pickle.HIGHEST_PROTOCOL))
@@ -86,6 +102,12 @@ class _Process:
                     await self.put("page", list(self._lists[number][page * PAGE : (page + 1) * PAGE]))
                 case _:
                     return message
+
+    async def use(self, policy: Policy) -> None:
+        """Have further jobs judged by this policy; sent where it is not the one before."""
+        if self._policy != policy.hash:
+            await self.put("policy", packed(policy))
+            self._policy = policy.hash
 
     def begin(self) -> None:
         """A judgement begins: lists of the one before are gone."""
@@ -129,8 +151,9 @@ class Session:
     ) -> str | Outcome | Request:
         """Why the body is no review; the answer, where there is nothing to judge; else the request."""
         release = self._worker.release
+        await self._worker.within(self._process, self._process.use(policy))
         await self._worker.within(
-            self._process, self._process.put("review", webhook, body, policy, release, caller.value, trace)
+            self._process, self._process.put("review", webhook, body, release, caller.value, trace)
         )
         message = await self._worker.within(self._process, self._process.get(None))
         if message[0] == "refused":
@@ -214,7 +237,8 @@ class Worker:
             process = await self._ready()
             try:
                 process.begin()
-                await self.within(process, process.put("directories", trainjob, policy, self.release))
+                await self.within(process, process.use(policy))
+                await self.within(process, process.put("directories", trainjob, self.release))
                 message = await self.within(process, process.get(view))
                 return msgspec.convert(message[1], list[tuple[str, str]])
             except (EOFError, OSError, msgspec.MsgspecError, IndexError) as error:

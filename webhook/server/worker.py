@@ -33,7 +33,7 @@ from webhook.model.cluster import (
     Runtime,
     StorageClass,
 )
-from webhook.model.policy import Policy
+from webhook.model.policy import Policy, changed
 from webhook.model.release import Release
 from webhook.model.request import Request
 from webhook.server.caller import Caller
@@ -60,6 +60,7 @@ QUESTIONS: Final = (
     "snapshot",
     "runs_of_runtime",
     "directories",
+    "excused_runs",
     "release",
     "why_unknown",
 )
@@ -220,6 +221,10 @@ class RemoteView:
         found: Sequence[Run] | Gap = self._ask("runs_of_runtime", kind, namespace, name)
         return found
 
+    def excused_runs(self, namespace: str, besides: str) -> int | Gap:
+        found: int | Gap = self._ask("excused_runs", namespace, besides)
+        return found
+
     def directories(self, namespace: str, claim: str, path: str | None = None) -> Sequence[RunDirectory] | Gap:
         found: Sequence[RunDirectory] | Gap = self._ask("directories", namespace, claim, path)
         return found
@@ -237,12 +242,15 @@ def serve(pipe: Pipe) -> None:
     from webhook.decision import default_object, review_object
 
     runtimes = Kept()
+    policy = Policy()
     while True:
         job = pipe.get()
-        if job[0] == "directories":
-            pipe.put(("directories", _directories(pipe, runtimes, *job[1:])))
+        if job[0] == "policy":
+            policy = unpack(job[1])
+        elif job[0] == "directories":
+            pipe.put(("directories", _directories(pipe, runtimes, job[1], policy, job[2])))
         elif job[0] == "review":
-            _, webhook, body, policy, release, caller, trace = job
+            _, webhook, body, release, caller, trace = job
             try:
                 review = parse_review(body)
             except NotAReview as fault:
@@ -266,6 +274,13 @@ def serve(pipe: Pipe) -> None:
                 if outcome.broken and resident() > _NEARLY:
                     raise MemoryError  # a part may have been left out for want of memory: that is no verdict
                 pipe.put(("outcome", outcome, resident()))
+
+
+def unpack(pieces: list[bytes]) -> Policy:
+    """What ``webhook.server.pool.packed`` made of a policy."""
+    first, *rest = (pickle.loads(piece) for piece in pieces)  # noqa: S301 - as above
+    policy: Policy = first
+    return changed(policy, exceptions=tuple(one for piece in rest for one in piece)) if rest else policy
 
 
 def _directories(

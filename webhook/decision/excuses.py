@@ -1,0 +1,150 @@
+"""Exceptions at work: what excuses a finding of one request, and what has to be said about it.
+
+They come from the policy's ``exceptions`` and from annotation ``checkpoint-guard.io/allow``. One that has ended counts
+no more on CREATE; on UPDATE it still keeps a finding from denying, so that no end ever blocks a resume.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Final
+
+from webhook.model.cluster import ClusterView, Gap
+from webhook.model.excuse import Excuse, fingerprint
+from webhook.model.finding import Judged, Origin, Severity, place_of
+from webhook.model.moment import DAY
+from webhook.model.names import ALLOW
+from webhook.model.policy import Policy
+from webhook.model.request import Request
+
+if TYPE_CHECKING:
+    from webhook.model.annotated import Void
+    from webhook.model.exceptions import Exceptions, Filed
+
+SOON: Final = 14 * DAY
+"""So long before its end an exception is spoken of at every use."""
+_SHOWN: Final = 8
+"""Lines of an annotation that are told as void."""
+_FIELD: Final = f"metadata.annotations[{ALLOW}]"
+
+
+class Excuses:
+    """What may excuse the findings of one request. Nothing is looked up before the first finding that counts."""
+
+    def __init__(self, request: Request, cluster: ClusterView, policy: Policy) -> None:
+        self._request = request
+        self._cluster = cluster
+        self._policy = policy
+        self._label = f"{request.kind}/{request.name}"
+        self._by_rule: dict[str, list[Filed]] | None = None
+        self._annotated: list[Excuse] = []
+        self._void: list[Void] = []
+        self._used: dict[tuple[str, str], tuple[Excuse, str]] = {}
+        self._text = annotation_of(request.object)
+        if self._text:
+            self._read()
+
+    def weigh(self, rule: str, at: Origin, severity: Severity) -> tuple[Severity, Excuse | None]:
+        """What a finding weighs with the exceptions, and the one that was taken for it."""
+        if severity is Severity.AUDIT or not (self._policy.exceptions or self._annotated):
+            return severity, None
+        ended: Excuse | None = None
+        now = self._request.at
+        for excuse in self._for(rule, at):
+            if not now or now < excuse.end:
+                if now and excuse.end - now < SOON:
+                    self._used[excuse.source, rule] = (excuse, "ends")
+                return Severity.AUDIT, excuse
+            ended = ended or excuse
+        if ended is None:
+            return severity, None
+        self._used[ended.source, rule] = (ended, "ended")
+        if self._request.operation == "UPDATE" and severity is Severity.DENY:
+            return Severity.WARN, None
+        return severity, None
+
+    def remarks(self) -> Iterator[Judged]:
+        """``expired-exception`` for what ends soon or has ended, ``void-exception`` for lines that say nothing."""
+        for (source, rule), (excuse, word) in self._used.items():
+            yield self._expired(source, rule, excuse, word)
+        if self._void and self._text != annotation_of(self._request.old or {}):
+            for void in self._void[:_SHOWN]:
+                yield self._voided(void)
+
+    def _for(self, rule: str, at: Origin) -> Iterator[Excuse]:
+        """The exceptions for one finding, the policy's first, and of these the one that ends last."""
+        index = self._index()
+        if index is not None:
+            if self._by_rule is None:
+                self._by_rule = index.for_request(self._request)
+            mark = self._mark(rule, at) if index.by_fingerprint else ""
+            for one in self._by_rule.get(rule, ()):
+                marks = one.entry.match.fingerprints
+                if not marks or (mark or self._mark(rule, at)) in marks:
+                    yield one.excuse
+            if mark:
+                yield from (one.excuse for one in index.of_fingerprint(self._request, mark).get(rule, ()))
+        for excuse in self._annotated:
+            if rule in excuse.rules:
+                yield excuse
+
+    def _index(self) -> Exceptions | None:
+        policy = self._policy
+        if not policy.exceptions:
+            return None
+        made: Exceptions | None = policy.derived.get("exceptions")
+        if made is None:
+            from webhook.model.exceptions import Exceptions
+
+            made = policy.derived["exceptions"] = Exceptions(policy.exceptions)
+        return made
+
+    def _mark(self, rule: str, at: Origin) -> str:
+        request = self._request
+        return fingerprint(rule, request.kind, request.namespace, request.name, place_of(at, self._label))
+
+    def _read(self) -> None:
+        from webhook.model.annotated import Void, read_annotation
+
+        request, service = self._request, self._policy.self_service
+        self._annotated, self._void = read_annotation(self._text, service, f"annotation {ALLOW}", request.at)
+        if not self._annotated or annotation_of(request.old or {}):
+            return
+        others = self._cluster.excused_runs(request.namespace, request.name)
+        if not isinstance(others, Gap) and others >= service.max_per_namespace:
+            self._annotated = []
+            why = f"{others} TrainJobs of the namespace have exceptions of their own already, which is the most"
+            fix = "# take annotation checkpoint-guard.io/allow off one of them, or mend this object"
+            self._void = [Void(1, why, fix)]
+
+    def _expired(self, source: str, rule: str, excuse: Excuse, word: str) -> Judged:
+        at = Origin(self._label, _FIELD if source == ALLOW else "", f"exception for {rule}")
+        said = "has ended" if word == "ended" else "ends"
+        return Judged(
+            "expired-exception",
+            Severity.WARN,
+            at,
+            f'the exception for "{rule}" {said} on {excuse.until}: "{excuse.reason}", by "{excuse.owner}"',
+            "from then on a new object with this fault counts as if there were no exception",
+            f"# mend what {rule} says, or ask for a later day: {excuse.owner}",
+            subject=f"{source} {rule}",
+        )
+
+    def _voided(self, void: Void) -> Judged:
+        return Judged(
+            "void-exception",
+            Severity.WARN,
+            Origin(self._label, _FIELD, f"annotation {ALLOW}"),
+            f"line {void.line} of the annotation excuses nothing: {void.why}",
+            "what it was meant to excuse counts",
+            f"metadata:\n  annotations:\n    {ALLOW}: |-\n      {void.fix}" if void.fix[:1] != "#" else void.fix,
+            subject=str(void.line),
+        )
+
+
+def annotation_of(obj: Mapping[str, object]) -> str:
+    """The text of annotation ``checkpoint-guard.io/allow``; empty without one."""
+    metadata = obj.get("metadata")
+    annotations = metadata.get("annotations") if type(metadata) is dict else None
+    text = annotations.get(ALLOW) if type(annotations) is dict else None
+    return text if isinstance(text, str) else ""

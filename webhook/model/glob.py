@@ -1,0 +1,72 @@
+"""Globs over names: ``*`` for any letters, ``?`` for one. Looking a name up among many costs a few look-ups."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Final, Generic, TypeVar
+
+_STARS: Final = re.compile(r"[*?]")
+Value = TypeVar("Value")
+
+
+def is_glob(text: str) -> bool:
+    """Whether it stands for more than itself."""
+    return "*" in text or "?" in text
+
+
+def fits(pattern: str, name: str) -> bool:
+    """Whether the whole name fits. At most their lengths multiplied, whatever the pattern."""
+    if not is_glob(pattern):
+        return pattern == name
+    at = here = 0
+    star, resume = -1, 0
+    while here < len(name):
+        if at < len(pattern) and pattern[at] == "*":
+            star, resume = at, here
+            at += 1
+        elif at < len(pattern) and pattern[at] in ("?", name[here]):
+            at += 1
+            here += 1
+        elif star >= 0:
+            resume += 1
+            at, here = star + 1, resume
+        else:
+            return False
+    return all(letter == "*" for letter in pattern[at:])
+
+
+class Globs(Generic[Value]):
+    """Values by names and globs. A name is looked up once for itself and once for each length of a literal beginning.
+
+    A value may come twice where two of its patterns fit, and some whose beginning alone fits: the caller asks
+    ``fits`` again.
+    """
+
+    def __init__(self, entries: Iterable[tuple[str, Value]]) -> None:
+        whole: dict[str, list[Value]] = {}
+        begun: dict[str, list[Value]] = {}
+        for pattern, value in entries:
+            table, key = (begun, begins_with(pattern)) if is_glob(pattern) else (whole, pattern)
+            table.setdefault(key, []).append(value)
+        self._whole = {key: tuple(values) for key, values in whole.items()}
+        self._begun = {key: tuple(values) for key, values in begun.items()}
+        self._lengths = sorted({len(key) for key in self._begun})
+
+    def __bool__(self) -> bool:
+        return bool(self._whole or self._begun)
+
+    def may_fit(self, name: str) -> list[Value]:
+        """The values whose pattern may fit."""
+        found = [*self._whole.get(name, ())]
+        for length in self._lengths:
+            if length > len(name):
+                break
+            found += self._begun.get(name[:length], ())
+        return found
+
+
+def begins_with(pattern: str) -> str:
+    """The letters before the first star."""
+    found = _STARS.search(pattern)
+    return pattern if found is None else pattern[: found.start()]
