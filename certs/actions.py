@@ -18,9 +18,10 @@ from types import FrameType
 from typing import Final
 
 from certs.cluster import Away, Cluster, Conflict, KubernetesCluster, NoCluster, Refused
+from certs.gate import Gate
 from certs.health import serve_health
 from certs.issue import service_names
-from certs.loop import Clock, Leadership, Status, run, run_once
+from certs.loop import Clock, Keeper, Leadership, Status, run, run_once
 from certs.rotation import Rotation, Settings
 
 _OWN_NAMESPACE: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
@@ -100,6 +101,20 @@ def parse_time(text: str) -> datetime.timedelta:
     return datetime.timedelta(seconds=seconds)
 
 
+def ignore_after() -> float | None:
+    """Seconds of ``CKPTGUARD_IGNORE_AFTER``; None where it is not set. Raises ValueError."""
+    text = os.environ.get("CKPTGUARD_IGNORE_AFTER", "")
+    if not text:
+        return None
+    try:
+        seconds = parse_time(text).total_seconds()
+    except ValueError as error:
+        raise ValueError(f"CKPTGUARD_IGNORE_AFTER: {error}") from None
+    if seconds < 10:
+        raise ValueError(f'CKPTGUARD_IGNORE_AFTER: "{text}" is shorter than 10s: a roll-out would open the gate')
+    return seconds
+
+
 def log(line: str) -> None:
     """One line of what the keeper does, as JSON with level and time (UTC): ``kubectl logs`` is read by programs too."""
     level = "error" if line.startswith(("error:", "cannot go on")) else "info"
@@ -127,18 +142,21 @@ def _check(rotation: Rotation) -> int:
 
 def _run(rotation: Rotation, cluster: Cluster, settings: Settings, arguments: argparse.Namespace, clock: Clock) -> int:
     interval = parse_time(arguments.interval).total_seconds()
+    gate = Gate(cluster, arguments.service, settings.configurations, ignore_after())
+    keeper = Keeper(None if arguments.without_certificates else rotation, gate)
     if not 0.1 <= interval <= 20:
         raise ValueError("--interval is from 0.1s to 20s: the Lease is held for 30 s")
     status = Status()
     if arguments.listen:
         try:
-            serve_health(arguments.listen, status, rotation, clock, interval)
+            serve_health(arguments.listen, status, keeper, clock, interval)
         except OSError as error:
             raise ValueError(f"--listen {arguments.listen}: {error.strerror or error}") from None
     me = f"{os.environ.get('POD_NAME') or socket.gethostname()}_{os.getpid()}"
     leadership = Leadership(cluster, settings._replace(lease=arguments.lease), me, clock)
-    log(f"keeping the certificates for {', '.join(settings.names)}")
-    run(rotation, leadership, status, clock, log, interval)
+    what = "" if keeper.rotation is None else f" and the certificates for {', '.join(settings.names)}"
+    log(f"keeping the registration{what}")
+    run(keeper, leadership, status, clock, log, interval)
     log("ended")
     return 0
 

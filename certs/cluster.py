@@ -44,6 +44,10 @@ class Cluster(Protocol):
 
     def patch_configuration(self, kind: str, name: str, patch: Raw) -> None: ...
 
+    def endpoint_slices(self, service: str) -> list[Raw]:
+        """The EndpointSlices of a Service of our namespace."""
+        ...
+
     def lease(self, name: str) -> Raw | None: ...
 
     def write_lease(self, lease: Raw) -> None: ...
@@ -70,6 +74,7 @@ class KubernetesCluster:
         self._core = client.CoreV1Api(api)
         self._registration = client.AdmissionregistrationV1Api(api)
         self._coordination = client.CoordinationV1Api(api)
+        self._discovery = client.DiscoveryV1Api(api)
 
     def secret(self, name: str) -> Raw | None:
         return _read(self._core.read_namespaced_secret, name, self._namespace)
@@ -89,11 +94,16 @@ class KubernetesCluster:
     def patch_configuration(self, kind: str, name: str, patch: Raw) -> None:
         api = self._registration
         # Without a content type the client would choose a JSON patch.
-        content = {"_content_type": "application/strategic-merge-patch+json"}
+        content = {"_content_type": "application/strategic-merge-patch+json", "field_manager": "checkpoint-guard-certs"}
         if kind == MUTATING:
             _call(api.patch_mutating_webhook_configuration, name, patch, **content)
         else:
             _call(api.patch_validating_webhook_configuration, name, patch, **content)
+
+    def endpoint_slices(self, service: str) -> list[Raw]:
+        selector = f"kubernetes.io/service-name={service}"
+        listed = _call(self._discovery.list_namespaced_endpoint_slice, self._namespace, label_selector=selector)
+        return list(listed.get("items") or ())
 
     def lease(self, name: str) -> Raw | None:
         return _read(self._coordination.read_namespaced_lease, name, self._namespace)

@@ -1,4 +1,4 @@
-"""keep the webhook's certificates: run (a process), once (a job), check (what is due or wrong)
+"""keep the webhook's certificates and registration: run (a process), once (a job), check (what is due or wrong)
 
 Exit codes: 0 in order, 1 something is due or wrong (``check``) or could not be done now (``once``), 2 cannot work at
 all: no cluster, a missing right, a Secret that is not ours, a flag that makes no sense.
@@ -43,7 +43,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
             metavar="TIME",
             help="how long a new authority is published before it signs what is served (default 20s)",
         )
-    run_.add_argument("--interval", default="10s", metavar="TIME", help="between two looks (default 10s)")
+    run_.add_argument("--interval", default="5s", metavar="TIME", help="between two looks (default 5s)")
+    run_.add_argument(
+        "--without-certificates",
+        action="store_true",
+        help="somebody else keeps them (cert-manager): turn the registration to Fail, no more",
+    )
     run_.add_argument("--lease", default="checkpoint-guard-certs", help="(default %(default)s)")
     run_.add_argument("--listen", metavar="ADDR:PORT", help="serve /healthz and /metrics over HTTP")
     once.add_argument("--renew", choices=("leaf", "ca"), help="replace it as if it were due")

@@ -7,14 +7,13 @@ import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Final
 
-from certs.loop import Clock, Status
-from certs.rotation import Rotation
+from certs.loop import Clock, Keeper, Status
 
 _PATIENCE: Final = 120.0
 """Seconds without a turn of the loop: longer than all time-outs of one turn together."""
 
 
-def serve_health(listen: str, status: Status, rotation: Rotation, clock: Clock, interval: float) -> ThreadingHTTPServer:
+def serve_health(listen: str, status: Status, keeper: Keeper, clock: Clock, interval: float) -> ThreadingHTTPServer:
     """Serve on ``ADDR:PORT`` until the process ends. Raises ValueError for another form, OSError for a taken port."""
     host, _, port = listen.rpartition(":")
     if not (port.isascii() and port.isdigit()) or int(port) > 65_535:
@@ -31,7 +30,7 @@ def serve_health(listen: str, status: Status, rotation: Rotation, clock: Clock, 
                 alive = silent < interval + _PATIENCE
                 self._answer(200 if alive else 503, "ok\n" if alive else f"no turn for {silent:.0f} s\n")
             elif self.path == "/metrics":
-                self._answer(200, metrics_text(status, rotation))
+                self._answer(200, metrics_text(status, keeper))
             else:
                 self._answer(404, "not found\n")
 
@@ -52,7 +51,7 @@ def serve_health(listen: str, status: Status, rotation: Rotation, clock: Clock, 
     return server
 
 
-def metrics_text(status: Status, rotation: Rotation) -> str:
+def metrics_text(status: Status, keeper: Keeper) -> str:
     """The metrics in Prometheus' text format. Seen by the replica that leads; the others say 0 and nothing."""
     lines = [
         "# HELP ckptguard_certs_leading Whether this replica holds the Lease.",
@@ -64,11 +63,19 @@ def metrics_text(status: Status, rotation: Rotation) -> str:
         "# HELP ckptguard_certs_failures_total Turns that failed.",
         "# TYPE ckptguard_certs_failures_total counter",
         f"ckptguard_certs_failures_total {status.failures}",
-        "# HELP ckptguard_certs_writes_total Writes: authorities (ca), pairs (leaf), bundles (bundle), lists (order).",
+        "# HELP ckptguard_certs_writes_total Writes: authorities (ca), pairs (leaf), bundles, lists (order), "
+        "failurePolicy (policy).",
         "# TYPE ckptguard_certs_writes_total counter",
     ]
     lines += [f'ckptguard_certs_writes_total{{what="{what}"}} {count}' for what, count in status.writes.items()]
-    ends = {"leaf": rotation.leaf_ends, "ca": rotation.authority_ends}
+    if keeper.gate is not None and keeper.gate.open is not None:
+        lines += [
+            "# HELP ckptguard_certs_open Whether a CREATE passes unjudged while nobody answers (Ignore).",
+            "# TYPE ckptguard_certs_open gauge",
+            f"ckptguard_certs_open {int(keeper.gate.open)}",
+        ]
+    rotation = keeper.rotation
+    ends = {} if rotation is None else {"leaf": rotation.leaf_ends, "ca": rotation.authority_ends}
     known = {what: end for what, end in ends.items() if end is not None}
     if known:
         lines.append("# HELP ckptguard_certs_expires_seconds When the certificate expires, in Unix time.")

@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 from certs import lease
 from certs.cluster import Away, Cluster, Conflict, Refused
-from certs.rotation import Renew, Rotation, Settings
+from certs.gate import Gate
+from certs.rotation import Renew, Rotation, Settings, Step
 
 
 class Clock(NamedTuple):
@@ -26,9 +27,36 @@ class Status:
     def __init__(self) -> None:
         self.leading = False
         self.fault: str | None = None
-        self.writes = {"ca": 0, "leaf": 0, "bundle": 0, "order": 0}
+        self.writes = {"ca": 0, "leaf": 0, "bundle": 0, "order": 0, "policy": 0}
         self.failures = 0
         self.last_turn = 0.0
+
+
+class Keeper:
+    """Both parts of the work; either may be left out."""
+
+    def __init__(self, rotation: Rotation | None, gate: Gate | None = None) -> None:
+        self.rotation = rotation
+        self.gate = gate
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """Configurations that the last step did not find, in words."""
+        parts = [part.missing for part in (self.rotation, self.gate) if part is not None]
+        return tuple(dict.fromkeys(what for part in parts for what in part))
+
+    def step(self, now: datetime.datetime, monotonic: float) -> Step:
+        """Certificates first: a pod is not ready before they are right. Raises Conflict, Away or Refused."""
+        step = Step(()) if self.rotation is None else self.rotation.step(now, monotonic)
+        if self.gate is None:
+            return step
+        try:
+            done = self.gate.step(monotonic)
+        except (Conflict, Away, Refused):
+            if not step.done:
+                raise
+            return Step(step.done, step.wait or 1.0)  # what was done is told; the next step meets the fault again
+        return Step((*step.done, *done), step.wait)
 
 
 class Leadership:
@@ -88,8 +116,8 @@ def run_once(rotation: Rotation, clock: Clock, tell: Tell, renew: Renew | None =
             return
 
 
-def run(rotation: Rotation, leadership: Leadership, status: Status, clock: Clock, tell: Tell, interval: float) -> None:
-    """Keep the certificates until ``clock.pause`` says to end. Faults of the cluster are told and waited out."""
+def run(keeper: Keeper, leadership: Leadership, status: Status, clock: Clock, tell: Tell, interval: float) -> None:
+    """Keep certificates and registration until ``clock.pause`` says to end. Faults are told and waited out."""
     failing = 0
     missing: tuple[str, ...] = ()
     while True:
@@ -97,12 +125,12 @@ def run(rotation: Rotation, leadership: Leadership, status: Status, clock: Clock
         try:
             status.leading = leadership.hold()
             if status.leading:
-                step = rotation.step(clock.now(), clock.monotonic())
+                step = keeper.step(clock.now(), clock.monotonic())
                 for what in step.done:
                     tell(what.words)
                     status.writes[what.what] += 1
-                if rotation.missing != missing:
-                    missing = rotation.missing
+                if keeper.missing != missing:
+                    missing = keeper.missing
                     tell(", ".join(missing) or "the webhook configurations are there")
                 if step.done or step.wait:
                     pause = min(interval, step.wait or 1.0)

@@ -45,7 +45,7 @@ class Settings(NamedTuple):
 class Done(NamedTuple):
     """Something that was written: which kind of thing, and in words."""
 
-    what: Literal["ca", "leaf", "bundle", "order"]
+    what: Literal["ca", "leaf", "bundle", "order", "policy"]
     words: str
 
 

@@ -11,8 +11,9 @@ from typing import cast
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
+from certs.gate import Gate
 from certs.health import metrics_text
-from certs.loop import Status
+from certs.loop import Keeper, Status
 from certs.rotation import Rotation
 from tests.server.serving import DENIED
 from webhook.metrics import KEEPER, METRICS, Metrics, catalogue
@@ -39,7 +40,8 @@ def test_served_as_listed() -> None:
 def test_the_keeper_serves_what_is_listed() -> None:
     now = datetime.datetime.now(datetime.UTC)
     rotation = cast(Rotation, SimpleNamespace(leaf_ends=now, authority_ends=now))
-    families = text_string_to_metric_families(metrics_text(Status(), rotation))
+    gate = cast(Gate, SimpleNamespace(open=True))
+    families = text_string_to_metric_families(metrics_text(Status(), Keeper(rotation, gate)))
     found = {(family.name, family.type, frozenset(family.samples[0].labels)) for family in families}
     assert found == {(one.name.removesuffix("_total"), one.kind, frozenset(one.labels)) for one in KEEPER}
 

@@ -230,7 +230,14 @@ KEEPER: Final = (
         "ckptguard_certs_writes_total",
         "counter",
         ("what",),
-        "Writes: new authorities (ca), new pairs (leaf), caBundles (bundle), lists of authorities in a Secret (order).",
+        "Writes: new authorities (ca), new pairs (leaf), caBundles (bundle), lists of authorities (order), "
+        "failurePolicy (policy).",
+    ),
+    Metric(
+        "ckptguard_certs_open",
+        "gauge",
+        (),
+        "1 while a CREATE passes unjudged if nobody answers (failurePolicy: Ignore): before the first pod is ready.",
     ),
     Metric(
         "ckptguard_certs_expires_seconds",

@@ -28,6 +28,8 @@ class FakeCluster:
         self.objects: dict[tuple[str, str], Raw] = {}
         self.writes: list[tuple[str, str]] = []
         self.away = False
+        self.endpoints: list[Raw] = []
+        """Conditions of the Service's endpoints."""
         self.before_write: Callable[[str, str], None] = lambda kind, name: None
         self._versions = itertools.count(1)
         if configurations:
@@ -55,9 +57,15 @@ class FakeCluster:
             raise Conflict("not found")
         for hook in patch["webhooks"]:
             mine = next(one for one in found["webhooks"] if one["name"] == hook["name"])
-            mine["clientConfig"] |= hook["clientConfig"]
+            mine["clientConfig"] |= hook.get("clientConfig", {})
+            mine |= {key: value for key, value in hook.items() if key == "failurePolicy"}
         found["metadata"] |= patch["metadata"]
         self._write(kind, found)
+
+    def endpoint_slices(self, service: str) -> list[Raw]:
+        if self.away:
+            raise Away("503: no answer")
+        return [{"endpoints": [{"conditions": one} for one in self.endpoints]}]
 
     def lease(self, name: str) -> Raw | None:
         return self._get("Lease", name)

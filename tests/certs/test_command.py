@@ -14,7 +14,7 @@ import pytest
 from certs import command
 from certs.actions import parse_time, read_settings
 from certs.health import metrics_text, serve_health
-from certs.loop import Clock, Status
+from certs.loop import Clock, Keeper, Status
 from certs.rotation import Rotation
 from tests.certs.cluster import NOW, SETTINGS, FakeCluster
 
@@ -117,11 +117,11 @@ def test_looking_at_the_command_imports_nothing_heavy() -> None:
 
 def test_health_and_metrics() -> None:
     rotation, status, at = Rotation(FakeCluster(), SETTINGS), Status(), [0.0]
-    assert "expires" not in metrics_text(status, rotation)
+    assert "expires" not in metrics_text(status, Keeper(rotation))
     rotation.step(NOW, 0.0)
     status.leading, status.writes["ca"] = True, 1
     clock = Clock(lambda: NOW, lambda: at[0], lambda seconds: False)
-    server = serve_health("127.0.0.1:0", status, rotation, clock, 10)
+    server = serve_health("127.0.0.1:0", status, Keeper(rotation), clock, 10)
     try:
         url = f"http://127.0.0.1:{server.server_address[1]}"
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))

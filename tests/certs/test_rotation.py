@@ -9,7 +9,7 @@ import pytest
 from certs.bundle import split
 from certs.cluster import MUTATING, VALIDATING, Away, Conflict, Refused
 from certs.issue import Pair
-from certs.loop import Clock, Leadership, Status, run, run_once
+from certs.loop import Clock, Keeper, Leadership, Status, run, run_once
 from certs.rotation import Rotation
 from tests.certs.cluster import DAY, NAMES, NOW, SETTINGS, FakeCluster, authority, leaf, registration, stored
 from tests.certs.test_issue import verify
@@ -368,7 +368,7 @@ def test_the_loop_tells_once_of_a_configuration_that_is_not_there() -> None:
 
     time.before_turn = register
     run(
-        Rotation(cluster, SETTINGS),
+        Keeper(Rotation(cluster, SETTINGS)),
         Leadership(cluster, SETTINGS, "me", time.clock),
         Status(),
         time.clock,
@@ -389,14 +389,15 @@ def test_the_loop_tells_a_fault_once_and_heals() -> None:
     seen: list[bool] = []
     rotation = Rotation(cluster, SETTINGS)
     leadership = Leadership(cluster, SETTINGS, "me", time.clock)
-    run(rotation, leadership, status, time.clock, lambda line: (told.append(line), seen.append(cluster.away))[0], 10)
+    keeper = Keeper(rotation)
+    run(keeper, leadership, status, time.clock, lambda line: (told.append(line), seen.append(cluster.away))[0], 10)
     assert told[-2:] == [
         "cannot go on, what stands stays in use: 503: no answer",
         "in order again, after 99 attempts in vain",
     ]
     assert seen[-2:] == [True, False]
     assert (status.fault, status.failures, status.leading) == (None, 99, True)
-    assert status.writes == {"ca": 1, "leaf": 1, "bundle": 2, "order": 0}
+    assert status.writes == {"ca": 1, "leaf": 1, "bundle": 2, "order": 0, "policy": 0}
     assert cluster.objects["Lease", SETTINGS.lease]["spec"]["holderIdentity"] == ""
 
 
@@ -411,10 +412,11 @@ def test_of_several_one_works() -> None:
         if turn == 3 and not nested:
             nested = True
             leadership = Leadership(cluster, SETTINGS, "two", second.clock)
-            run(Rotation(cluster, SETTINGS), leadership, idle, second.clock, lambda line: None, 10)
+            run(Keeper(Rotation(cluster, SETTINGS)), leadership, idle, second.clock, lambda line: None, 10)
 
     first.before_turn = other
-    run(Rotation(cluster, SETTINGS), Leadership(cluster, SETTINGS, "one", first.clock), working, first.clock, print, 10)
+    keeper = Keeper(Rotation(cluster, SETTINGS))
+    run(keeper, Leadership(cluster, SETTINGS, "one", first.clock), working, first.clock, print, 10)
     assert nested
     assert (working.leading, idle.leading) == (True, False)
     assert sum(idle.writes.values()) == 0

@@ -25,8 +25,9 @@ HEADER = """\
 # caBundle is left out on purpose: whoever makes the certificates keeps it, and an apply of this file does not touch it.
 # The name sorts before Trainer's (defaulter.trainer.kubeflow.org), so that Trainer stamps the time into our entry.
 # Only the three kinds and no subresources; DELETE of what runs need, in namespaces that ask for it.
-# /mutate never refuses while nobody answers, but for an UPDATE that takes away what was added; /validate
-# refuses a CREATE and lets an UPDATE pass, so that nothing that runs is wedged.
+# /mutate never refuses while nobody answers, but for an UPDATE that takes away what was added; /validate lets
+# an UPDATE pass, so that nothing that runs is wedged. `validate` is Ignore until a pod can answer: then the keeper
+# (`ckptguard certs run`) turns that one entry to Fail, and again where an apply of this file wrote it back.
 """
 _SELECTOR = """\
 namespaceSelector:
@@ -53,7 +54,7 @@ def build_configurations() -> list[Object]:
     for hook in mutating:
         hook["reinvocationPolicy"] = "IfNeeded"
     validating = [
-        _hook("validate", "/validate", ["CREATE"], "Fail"),
+        _hook("validate", "/validate", ["CREATE"], "Ignore"),
         _hook("validate-update", "/validate", ["UPDATE"], "Ignore"),
     ]
     for hook in validating:
@@ -94,12 +95,18 @@ def render_copies() -> dict[Path, str]:
     monitoring = DEPLOY / "components" / "monitoring"
     rules = (monitoring / "rules.yaml").read_text()
     files, templates = DEPLOY / "chart" / "files", DEPLOY / "chart" / "templates"
+    overlays = DEPLOY / "overlays"
     return {
         BASE: render_base(),
         TEMPLATE: render_template(),
         files / "rules.yaml": rules,
         files / "dashboard.json": (monitoring / "dashboard.json").read_text(),
         monitoring / "prometheusrule.yaml": _NOTE.format("rules.yaml") + _RULE + textwrap.indent(rules, "  "),
+        overlays / "cert-manager" / "keeper.yaml": _keeper(overlays / "self-signed" / "certs.yaml"),
+        templates / "keeper.yaml": _keeper(templates / "certs.yaml"),
+        templates / "keeper-rbac.yaml": _template(
+            "overlays/cert-manager/keeper-rbac.yaml", 'eq .Values.certificates.provider "cert-manager"'
+        ),
         templates / "rbac.yaml": _template("base/rbac.yaml"),
         templates / "certs-rbac.yaml": _template(
             "overlays/self-signed/certs-rbac.yaml", 'eq .Values.certificates.provider "self-signed"'
@@ -120,6 +127,25 @@ metadata:
   namespace: checkpoint-guard
 spec:
 """
+
+
+def _keeper(source: Path) -> str:
+    """What keeps the certificates, without its certificates: somebody else makes them."""
+    text = source.read_text()
+    for one, other in (
+        ("checkpoint-guard-certs", "checkpoint-guard-keeper"),
+        ("component: certs", "component: keeper"),
+        ('selector" "certs"', 'selector" "keeper"'),
+        ("container: certs", "container: keeper"),
+        ("- name: certs\n", "- name: keeper\n"),
+        ('provider "self-signed"', 'provider "cert-manager"'),
+        ("a caBundle that somebody overwrites", "what an apply wrote back"),
+    ):
+        text = text.replace(one, other)
+    lines = re.sub(r"            - --life=.*\n            - --ca-life=.*\n", "@", text)
+    assert "@" in lines, "certs run takes other flags now"
+    own = "            - --without-certificates\n            - --lease=checkpoint-guard-keeper\n"
+    return _NOTE.format(f"deploy/{source.relative_to(DEPLOY)}") + lines.replace("@", own)
 
 
 def _template(source: str, condition: str = "") -> str:

@@ -102,6 +102,8 @@ def test_end_to_end_tests_register_what_is_deployed() -> None:
                 hook.pop(field, None)
             if hook["name"].startswith("validate"):
                 hook.pop("matchConditions", None)
+            if hook["name"].startswith("validate."):
+                hook.pop("failurePolicy")  # there it is as the keeper leaves it
         return {**configuration, "webhooks": hooks}
 
     registered = registration.build_configurations("https://127.0.0.1:1", "PEM")

@@ -127,6 +127,7 @@ tests:
       - {series: 'ckptguard_tls_stale{pod="a"}', values: '1+0x30'}
       - {series: 'ckptguard_tls_expires_seconds{pod="a"}', values: '86400+0x30'}
       - {series: 'ckptguard_certs_failing{pod="c"}', values: '1+0x30'}
+      - {series: 'ckptguard_certs_open{pod="c"}', values: '1+0x30'}
       - {series: 'ckptguard_broken_total{pod="a",part="short-grace"}', values: '0+1x30'}
       - {series: 'ckptguard_audit_lines_lost_total{pod="a",sink="stdout"}', values: '0+1x30'}
       - {series: 'ckptguard_live_reads_total{pod="a",result="forbidden"}', values: '0+1x30'}
@@ -138,5 +139,5 @@ tests:
     promql_expr_test:
       - expr: count(ALERTS{alertstate="firing"})
         eval_time: 25m
-        exp_samples: [{value: 11}]
+        exp_samples: [{value: 12}]
 """

@@ -115,7 +115,7 @@ def test_as_expected() -> None:
     report = asked(FakeApi(installed(), guarded))
 
     assert report.good
-    assert [probe.outcome for probe in report.probes] == ["as expected", "as expected", "left out"]
+    assert [probe.outcome for probe in report.probes] == ["as expected", "as expected", "left out", "as expected"]
 
 
 def test_everything_is_a_dry_run() -> None:
@@ -298,7 +298,8 @@ def test_warn_is_as_expected() -> None:
 def test_trainjobs_are_tried_on_a_runtime_that_takes_them() -> None:
     report = asked(FakeApi(installed(runtime=a_runtime()), guarded))
 
-    assert [probe.what for probe in report.probes] == ["good runtime", "bad runtime", "good TrainJob", "bad TrainJob"]
+    tried = ["good runtime", "bad runtime", "good TrainJob", "bad TrainJob", "registration"]
+    assert [probe.what for probe in report.probes] == tried
 
 
 def test_a_runtime_that_refuses_every_trainjob_is_no_fault_of_the_installation() -> None:
@@ -313,8 +314,34 @@ def test_a_runtime_that_refuses_every_trainjob_is_no_fault_of_the_installation()
     report = asked(FakeApi(installed(runtime=a_runtime()), picky))
 
     assert report.good
-    assert report.probes[-1].outcome == "left out"
-    assert "undeclared-checkpoint" in report.probes[-1].words
+    assert report.probes[-2].outcome == "left out"
+    assert "undeclared-checkpoint" in report.probes[-2].words
+
+
+def test_it_waits_for_the_registration_to_be_fail_and_says_so() -> None:
+    api = FakeApi(installed(), guarded)
+    hooks = api.objects[HOOKS.format("validating")]["webhooks"]
+    hooks[0]["failurePolicy"] = "Ignore"
+
+    report = asked(api)
+
+    assert not report.good
+    (told,) = [probe for probe in report.probes if probe.what == "registration"]
+    assert told.words.startswith("Ignore: TrainJobs pass unjudged while no pod answers; the keeper turns it to Fail")
+    assert parts(report) == ["registration"]
+    hooks[0]["failurePolicy"] = "Fail"
+    assert asked(api).probes[-1].words == "Fail: a TrainJob is refused while no pod answers"
+
+
+def test_before_a_pod_can_answer_it_says_why() -> None:
+    pod = {"status": {"containerStatuses": [{"state": {"waiting": {"reason": "ImagePullBackOff"}}}]}}
+    api = FakeApi(installed(pod={"metadata": {"name": "a"}, **pod}, slice={"endpoints": []}), lambda *_: None)
+    api.objects[HOOKS.format("validating")]["webhooks"][0]["failurePolicy"] = "Ignore"
+
+    report = asked(api)
+
+    assert not report.good
+    assert any(fault.part == "endpoints" and "ImagePullBackOff" in fault.problem for fault in report.faults)
 
 
 def test_an_api_server_that_is_away() -> None:

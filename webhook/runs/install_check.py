@@ -20,7 +20,7 @@ from webhook.model.printable import printable
 from webhook.model.release import Release
 from webhook.runs import samples
 from webhook.runs.api import Answer, Api, Refused, Unreachable, each
-from webhook.runs.installation import Fault, Installation, explain_call, find_faults
+from webhook.runs.installation import CONFIGURATION, VALIDATING, Fault, Installation, explain_call, find_faults
 
 PLURALS: Final = ("trainjobs", "trainingruntimes", "clustertrainingruntimes")
 _BASE: Final = f"/apis/{GROUP}/v1alpha1"
@@ -96,6 +96,22 @@ def ask(api: Api, namespace: str) -> Iterator[Probe]:
     bad = _create(api, "trainingruntimes", samples.runtime(namespace, bad=True))
     yield _judge_bad("bad runtime", bad, mode)
     yield from _ask_trainjobs(api, namespace, mode)
+    yield _failure_policy(api)
+
+
+def _failure_policy(api: Api) -> Probe:
+    """Whether a CREATE is refused while nobody answers; the keeper sees to that when a pod is ready."""
+    what = "registration"
+    answer = api.request("GET", f"{VALIDATING}/{CONFIGURATION}")
+    entry = next((hook for hook in answer.body.get("webhooks") or () if hook.get("name") == f"validate{_OURS}"), None)
+    if not answer.ok or entry is None:
+        return Probe(what, "left out", "it cannot be looked at" if answer.code in (401, 403) else "there is none")
+    if entry.get("failurePolicy") != "Ignore":
+        return Probe(what, "as expected", "Fail: a TrainJob is refused while no pod answers")
+    return Probe(what, "not yet", f"Ignore: TrainJobs pass unjudged while no pod answers; {_KEEPER}")
+
+
+_KEEPER: Final = "the keeper turns it to Fail when a pod is ready"
 
 
 def _ask_trainjobs(api: Api, namespace: str, mode: str | None) -> Iterator[Probe]:

@@ -25,6 +25,7 @@ _HOOKS: Final = {
 }
 """Their webhooks, each with ``.checkpoint-guard.io`` behind its name."""
 _REGISTRATION: Final = "/apis/admissionregistration.k8s.io/v1"
+VALIDATING: Final = f"{_REGISTRATION}/validatingwebhookconfigurations"
 _CRDS: Final = tuple(f"{plural}.{GROUP}" for plural in ("trainjobs", "trainingruntimes", "clustertrainingruntimes"))
 
 

@@ -16,6 +16,8 @@ from webhook.runs.installation import CONFIGURATION, KINDS
 
 _REGISTRATION: Final = "/apis/admissionregistration.k8s.io/v1"
 _SECONDS: Final = 60.0
+_KEEPERS: Final = ("checkpoint-guard-certs", "checkpoint-guard-keeper")
+"""With the certificates, and without them where cert-manager makes them."""
 
 
 class Removed(Struct, frozen=True):
@@ -39,13 +41,14 @@ def remove(api: Api, namespace: str, clock: Clock, registration_alone: bool = Fa
         yield _delete(api, f'{kind} "{CONFIGURATION}"', f"{_REGISTRATION}/{KINDS[kind]}/{CONFIGURATION}")
     if registration_alone:
         return
-    core, certs = f"/api/v1/namespaces/{namespace}", "checkpoint-guard-certs"
-    keeper = f"/apis/apps/v1/namespaces/{namespace}/deployments/{certs}"
-    yield _delete(api, f'Deployment "{certs}"', keeper)
+    core = f"/api/v1/namespaces/{namespace}"
+    for name in _KEEPERS:
+        yield _delete(api, f'Deployment "{name}"', f"/apis/apps/v1/namespaces/{namespace}/deployments/{name}")
     yield _wait_for_pods(api, f"{core}/pods", clock)
     for name in ("checkpoint-guard-tls", "checkpoint-guard-ca"):
         yield _delete(api, f'Secret "{name}"', f"{core}/secrets/{name}")
-    yield _delete(api, f'Lease "{certs}"', f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/{certs}")
+    for name in _KEEPERS:
+        yield _delete(api, f'Lease "{name}"', f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/{name}")
 
 
 def _delete(api: Api, label: str, path: str) -> Removed:
@@ -54,8 +57,8 @@ def _delete(api: Api, label: str, path: str) -> Removed:
 
 
 def _wait_for_pods(api: Api, path: str, clock: Clock) -> Removed:
-    label = "pods of the certificates' keeper"
-    selector = "app.kubernetes.io/name=checkpoint-guard,app.kubernetes.io/component=certs"
+    label = "pods of the keeper"
+    selector = "app.kubernetes.io/name=checkpoint-guard,app.kubernetes.io/component in (certs,keeper)"
     until = clock.monotonic() + _SECONDS
     while True:
         answer = api.request("GET", path, {"labelSelector": selector})

@@ -52,3 +52,8 @@ limits: {memory: 256Mi}
 {{- define "checkpoint-guard.policy" -}}
 {{- toYaml (mergeOverwrite (dict "apiVersion" "checkpoint-guard.io/v1" "kind" "Policy") (deepCopy .Values.policy)) }}
 {{- end }}
+
+{{/* The component that keeps the registration: with the certificates, or without them. */}}
+{{- define "checkpoint-guard.keeper" -}}
+{{ eq .Values.certificates.provider "self-signed" | ternary "certs" "keeper" }}
+{{- end }}
