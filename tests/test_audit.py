@@ -15,7 +15,8 @@ from tests.server.serving import DENIED, Lines, nobody_reads
 from webhook import __version__
 from webhook.audit import SCHEMA, AuditLog, DescriptorSink, FileSink, decision_record, patch_record
 from webhook.metrics import Metrics
-from webhook.model.finding import Judged, Origin, Severity
+from webhook.model.excuse import Excuse
+from webhook.model.finding import Judged, Measure, Origin, Severity, Weight
 from webhook.model.request import Request
 from webhook.model.verdict import Decision, Defaulted, Facts
 
@@ -65,6 +66,7 @@ def test_decision_line() -> None:
         "2.3",
         "abc",
         ("shared-directory",),
+        would_be="deny",
     )
     line = written(decision_record(REQUEST, decision, False, 0.00123456, TRACE))
     assert line.pop("time").endswith("Z")
@@ -81,6 +83,7 @@ def test_decision_line() -> None:
         "traceparent": TRACE,
         "runtime": "TrainingRuntime/r",
         "verdict": "deny",
+        "wouldBe": "deny",
         "mode": "enforce",
         "findings": [
             {"rule": "ephemeral-checkpoint", "severity": "deny", "at": "spec.runtimePatches[0]"},
@@ -145,6 +148,56 @@ def test_documented() -> None:
     for field in (*told, *patched, *told["findings"][0], *told["facts"], "private"):
         assert f"`{field}`" in text
     assert f"schema {SCHEMA}" in text
+
+
+def test_how_a_finding_came_to_its_severity() -> None:
+    """So that another policy can weigh it again."""
+    excuse = Excuse(("short-grace",), "scratch", "team-a", "2027-01-01", 0.0, "exceptions[0]")
+    weight = Weight(Severity.DENY, Severity.AUDIT, Severity.WARN, True, excuse, Measure(30, "s", floor=60))
+    at = Origin("TrainJob/run", "spec.x", "x")
+    one = Judged("short-grace", Severity.AUDIT, at, "p", "w", "f", weight=weight)
+    plain = Judged("a", Severity.WARN, at, "p", "w", "f", weight=Weight(Severity.WARN, Severity.WARN))
+    lowered = Judged("b", Severity.WARN, at, "p", "w", "f", weight=Weight(Severity.DENY, Severity.DENY))
+    decision = Decision("warn", (one, plain, lowered), mode="warn", would_be="deny")
+    line = written(decision_record(REQUEST, decision, False, 0.001, ""))
+    assert line["wouldBe"] == "deny"
+    assert line["findings"] == [
+        {
+            "rule": "short-grace",
+            "severity": "audit",
+            "at": "spec.x",
+            "own": "deny",
+            "most": "warn",
+            "required": True,
+            "measure": {"value": 30, "floor": 60, "unit": "s"},
+            "exception": {"reason": "scratch", "owner": "team-a", "until": "2027-01-01", "from": "exceptions[0]"},
+        },
+        {"rule": "a", "severity": "warn", "at": "spec.x"},
+        {"rule": "b", "severity": "warn", "at": "spec.x", "enforced": "deny"},
+    ]
+    text = (Path(__file__).parents[1] / "docs" / "audit-log.md").read_text()
+    for field in (*line["findings"][0], *line["findings"][0]["measure"], *line["findings"][0]["exception"], "enforced"):
+        assert f"`{field}`" in text
+    assert "wouldBe" not in decision_record(REQUEST, Decision("allow", mode="off", judged=False), False, 1, "")
+
+
+def test_a_file_is_rotated_where_it_is_asked_for(tmp_path: Path) -> None:
+    path = tmp_path / "audit.log"
+    sink = FileSink(path, 100, 2)
+    for number in range(6):
+        sink.write(f"{number}".encode() * 60 + b"\n")
+    sink.close()
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["audit.log", "audit.log.1", "audit.log.2"]
+    assert [(tmp_path / name).read_bytes()[:1] for name in ("audit.log", "audit.log.1", "audit.log.2")] == [
+        b"5",
+        b"4",
+        b"3",
+    ]
+    large = FileSink(path, 10, 0)
+    large.write(b"x" * 50)
+    large.write(b"y" * 50)
+    large.close()
+    assert path.read_bytes() == b"y" * 50
 
 
 def test_a_line_is_bounded() -> None:

@@ -14,6 +14,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
     from webhook.metrics import Metrics
     from webhook.model.deletion import Deletion
-    from webhook.model.finding import Judged
+    from webhook.model.finding import Judged, Severity, Weight
     from webhook.model.request import Request
     from webhook.model.verdict import Decision, Defaulted
 
@@ -69,12 +70,18 @@ class DescriptorSink:
 
 
 class FileSink:
-    """A file, appended to; opened again when it was moved away or removed (log rotation)."""
+    """A file, appended to; opened again when it was moved away or removed (log rotation).
+
+    With ``limit`` it is rotated here: before it would grow beyond so many bytes it becomes ``<name>.1``, that one
+    ``<name>.2`` and so on, and of these ``keep`` stay.
+    """
 
     name = "file"
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, limit: int = 0, keep: int = 5) -> None:
         self._path = path
+        self._limit = limit
+        self._keep = keep
         self._descriptor = self._open()
 
     def _open(self) -> int:
@@ -85,13 +92,26 @@ class FileSink:
             there = self._path.stat()
             ours = os.fstat(self._descriptor)
             moved = (there.st_dev, there.st_ino) != (ours.st_dev, ours.st_ino)
+            full = self._limit > 0 and ours.st_size > 0 and ours.st_size + len(data) > self._limit
         except FileNotFoundError:
-            moved = True
-        if moved:
+            moved, full = True, False
+        if full and not moved:
+            self._rotate()
+        if moved or full:
             fresh = self._open()
             os.close(self._descriptor)
             self._descriptor = fresh
         _write_all(self._descriptor, data)
+
+    def _rotate(self) -> None:
+        """What is there moves on by one; the oldest goes. A name that cannot be moved stays, and is written on."""
+        names = [self._path, *(Path(f"{self._path}.{number}") for number in range(1, self._keep + 1))]
+        if self._keep == 0:
+            with suppress(OSError):
+                self._path.unlink()
+        for at in range(len(names) - 2, -1, -1):
+            with suppress(OSError):
+                names[at].replace(names[at + 1])
 
     def close(self) -> None:
         os.close(self._descriptor)
@@ -203,6 +223,8 @@ def decision_record(
     record = _head("validate", request, generated, trace)
     record["runtime"] = decision.runtime or _runtime(request)
     record["verdict"] = decision.verdict
+    if decision.judged or decision.findings:
+        record["wouldBe"] = decision.would_be
     record["mode"] = decision.mode
     record["findings"] = _findings(decision.findings, f"{request.kind}/{request.name}")
     record["patched"] = []
@@ -297,14 +319,46 @@ def _tail(record: dict[str, Any], seconds: float, policy_hash: str) -> dict[str,
     return record
 
 
-def _findings(findings: Sequence[Judged], own: str) -> list[dict[str, str]]:
+def _findings(findings: Sequence[Judged], own: str) -> list[dict[str, Any]]:
     told = []
     for finding in findings[:LIST_LIMIT]:
-        entry = {"rule": finding.rule, "severity": finding.severity.value, "at": _clip(place(finding, own)) or ""}
+        entry: dict[str, Any] = {
+            "rule": finding.rule,
+            "severity": finding.severity.value,
+            "at": _clip(place(finding, own)) or "",
+        }
+        if finding.weight is not None:
+            _weight(entry, finding.severity, finding.weight)
         if finding.private:
             entry["private"] = _clip(finding.private) or ""
         told.append(entry)
     return told
+
+
+def _weight(entry: dict[str, Any], severity: Severity, weight: Weight) -> None:
+    """How a finding came to its severity, as far as the severity alone does not say it."""
+    if weight.enforced is not severity:
+        entry["enforced"] = weight.enforced.value
+    if weight.own is not weight.enforced:
+        entry["own"] = weight.own.value
+    if weight.most is not None:
+        entry["most"] = weight.most.value
+    if weight.required:
+        entry["required"] = True
+    if (measure := weight.measure) is not None:
+        bounds = (("floor", measure.floor), ("ceiling", measure.ceiling))
+        entry["measure"] = {
+            "value": measure.value,
+            **{name: bound for name, bound in bounds if bound is not None},
+            "unit": measure.unit,
+        }
+    if (excuse := weight.excuse) is not None:
+        entry["exception"] = {
+            "reason": _clip(excuse.reason),
+            "owner": _clip(excuse.owner),
+            "until": excuse.until,
+            "from": excuse.source,
+        }
 
 
 def _clip(text: str | None) -> str | None:

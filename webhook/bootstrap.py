@@ -351,7 +351,7 @@ def _sinks(settings: Settings) -> list[Sink]:
         sinks.append(DescriptorSink(1, "stdout"))
     if settings.audit_file is not None:
         try:
-            sinks.append(FileSink(settings.audit_file))
+            sinks.append(FileSink(settings.audit_file, settings.audit_file_bytes, settings.audit_file_keep))
         except OSError as error:
             raise SettingsError(f"{settings.audit_file}: {error.strerror}") from None
     return sinks

@@ -79,6 +79,12 @@ METRICS: Final = (
         "Verdicts of /validate on DELETE of what runs need, where a namespace asks for protection.",
     ),
     Metric(
+        "ckptguard_would_deny_total",
+        "counter",
+        ("kind", "operation", "mode"),
+        "Requests that mode enforce refuses, by the mode that was in force; those in enforce were refused.",
+    ),
+    Metric(
         "ckptguard_findings_total",
         "counter",
         ("rule", "severity"),
@@ -275,6 +281,7 @@ class Metrics:
         refused = self._counter("ckptguard_connections_refused_total")
         self._refused = {why: refused.labels(why) for why in ("full", "peer", "handshake")}
         decisions = self._counter("ckptguard_decisions_total")
+        would_deny = self._counter("ckptguard_would_deny_total")
         patches = self._counter("ckptguard_patches_total")
         self.decisions = {
             (kind, operation, verdict): decisions.labels(kind, operation, verdict)
@@ -287,6 +294,12 @@ class Metrics:
             (key[2], verdict): deletions.labels(key[2], verdict)
             for key in PROTECTED
             for verdict in ("allow", "warn", "deny")
+        }
+        self.would_deny = {
+            (kind, operation, mode): would_deny.labels(kind, operation, mode)
+            for kind in KINDS
+            for operation in ("CREATE", "UPDATE")
+            for mode in ("enforce", "warn", "audit")
         }
         self.patches = {
             (kind, operation): patches.labels(kind, operation) for kind in KINDS for operation in ("CREATE", "UPDATE")

@@ -38,6 +38,10 @@ class Settings(BaseSettings):
     """The Trainer release, where it is not to be read from the cluster's CRDs."""
     audit_stdout: bool = True
     audit_file: Path | None = None
+    audit_file_bytes: Annotated[int, Field(ge=0)] = 0
+    """Above so many bytes the file is rotated (FILE.1, FILE.2, ...); 0: never, or by somebody else."""
+    audit_file_keep: Annotated[int, Field(ge=0, le=1000)] = 5
+    """Rotated files that stay."""
     audit_queue: Annotated[int, Field(ge=1, le=1_000_000)] = 8192
     """Lines that may wait for each sink."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"

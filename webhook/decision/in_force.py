@@ -35,6 +35,11 @@ def in_namespace(policy: Policy, namespace: str, cluster: ClusterView) -> Policy
     return entries.of(namespace, labels)
 
 
+def in_named(policy: Policy, namespace: str, labels: Mapping[str, str] | None = None) -> Policy:
+    """The same by name and labels alone; no labels but its own name where they are not given."""
+    return policy if not policy.namespaces or not namespace else _entries(policy).of(namespace, labels or {})
+
+
 def matching(policy: Policy, namespace: str, labels: Mapping[str, str]) -> list[int]:
     """The numbers of the entries that are for this namespace, in their order."""
     return _entries(policy).matching(namespace, labels)
@@ -107,4 +112,4 @@ def _written(part: EntryLimits | EntryDefaults) -> dict[str, object]:
     return {name: value for name, value in asdict(part).items() if value is not UNSET}
 
 
-__all__ = ["in_namespace", "matching"]
+__all__ = ["in_named", "in_namespace", "matching"]

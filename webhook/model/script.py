@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from webhook.model.finding import Severity
+from webhook.model.finding import Measure, Severity
 from webhook.model.pod import EffectiveJob, Raw
 
 
@@ -98,6 +98,7 @@ class Remark(Struct, frozen=True):
     why: str | None = None
     at_most: Severity | None = None
     directory: str = ""
+    measure: Measure | None = None
 
 
 class Launch(Struct, frozen=True):

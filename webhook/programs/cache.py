@@ -370,6 +370,7 @@ def program_findings(programs: Iterable[Program], rule: str, look: Look, why: st
                 container=str(program.container.get("name") or ""),
                 subject=remark.subject,
                 why=remark.why or why,
+                measure=remark.measure,
             )
 
 

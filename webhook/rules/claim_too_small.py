@@ -20,7 +20,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from webhook.model.cluster import Claim, PersistentVolume
-from webhook.model.finding import Finding, Origin, Severity
+from webhook.model.finding import Finding, Measure, Origin, Severity
 from webhook.model.names import CHECKPOINT_SIZE, MODEL_PARAMS
 from webhook.model.printable import shell_word
 from webhook.model.rule import Rule
@@ -79,6 +79,7 @@ def check(subject: Subject) -> Iterator[Finding]:
             job=use.job,
             container=use.container,
             subject=claim.name,
+            measure=Measure(has, "B", floor=need),
         )
 
 

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Final
 
-from webhook.model.finding import Finding, Severity
+from webhook.model.finding import Finding, Measure, Severity
 from webhook.model.names import QUEUE_LABEL
 from webhook.model.override import override_yaml
 from webhook.model.release import Release
@@ -51,6 +51,7 @@ def check(subject: Subject) -> Iterator[Finding]:
             partial(_fix, subject, job.name, floor),
             job=job.name,
             subject=_FIELD,
+            measure=Measure(grace, "s", floor=floor),
         )
 
 

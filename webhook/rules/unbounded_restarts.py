@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from webhook.effective.restarts import ORDINARY, UNBOUNDED, first_rule
-from webhook.model.finding import Finding, Origin, Severity
+from webhook.model.finding import Finding, Measure, Origin, Severity
 from webhook.model.rule import Rule
 from webhook.model.sign import RESTARTS
 from webhook.model.subject import Subject
@@ -38,6 +38,7 @@ def check(subject: Subject) -> Iterator[Finding]:
             f"maxRestarts is {count}, and the policy's ceiling is {ceiling}",
             f"failurePolicy:\n  maxRestarts: {ceiling}{anew}",
             subject="maxRestarts",
+            measure=Measure(count, "restarts", ceiling=ceiling),
         )
     if not policy.get("rules"):
         return

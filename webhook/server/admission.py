@@ -328,6 +328,8 @@ class Admission:
             metrics.patches[outcome.kind, outcome.operation].inc()
         if outcome.verdict and outcome.operation != "DELETE":
             metrics.decisions[outcome.kind, outcome.operation, outcome.verdict].inc()
+        if outcome.would_deny:
+            metrics.would_deny[outcome.kind, outcome.operation, outcome.would_deny].inc()
         if outcome.found:
             metrics.found_rules(outcome.found)
         if outcome.broken:

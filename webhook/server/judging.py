@@ -6,7 +6,7 @@ The event loop and the worker process both come through here, so that an answer 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -49,6 +49,8 @@ class Outcome(Struct):
     found: tuple[tuple[str, str], ...] = ()
     """Rule and severity of each finding of ``/validate``."""
     broken: tuple[str, ...] = ()
+    would_deny: str = ""
+    """The mode of a request that mode ``enforce`` refuses; empty where it does not."""
     record: dict[str, Any] | None = None
     """The audit line, but for the time that it took."""
     deletion: Deletion | None = None
@@ -80,7 +82,8 @@ def pass_by(webhook: str, review: Review, policy: Policy, caller: Caller, trace:
     if webhook == MUTATE:
         return _patched(review.about, Defaulted((), {}, findings), policy.hash, caller, trace)
     warns = any(finding.severity is Severity.WARN for finding in findings)
-    decision = Decision("warn" if warns else "allow", findings, policy_hash=policy.hash)
+    verdict: Literal["allow", "warn"] = "warn" if warns else "allow"
+    decision = Decision(verdict, findings, policy_hash=policy.hash, would_be=verdict)
     return _judged(review.about, decision, caller, trace)
 
 
@@ -127,6 +130,7 @@ def _judged(request: Request, decision: Decision, caller: Caller, trace: str) ->
         denies,
         found=_pairs(decision.findings) if decision.findings else (),
         broken=decision.broken,
+        would_deny=decision.mode if decision.would_be == "deny" else "",
         record=decision_record(request, decision, _generated(request), 0.0, trace),
     )
 

@@ -26,7 +26,7 @@ import ast
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from webhook.model.finding import Severity
+from webhook.model.finding import Measure, Severity
 from webhook.model.rule import ProgramRule
 from webhook.model.script import Lines, Place, Remark
 from webhook.programs import Python, Script
@@ -57,6 +57,7 @@ def look(script: Script) -> Iterator[Remark]:
             f'"{shown}": {steps:g} steps of {seconds:g} s may lose {steps * seconds:g} s, and {ceiling} s are allowed',
             written(max(1, int(ceiling / seconds))),
             subject="interval",
+            measure=Measure(round(steps * seconds), "s", ceiling=ceiling),
         )
     elif launch.params is not None:
         fits = next((fits for below, fits in _TABLE if launch.params < below), _ABOVE)

@@ -1,0 +1,1 @@
+"""What the audit log tells: which requests another mode or policy would refuse, and which decisions were made."""
