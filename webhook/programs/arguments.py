@@ -60,7 +60,7 @@ def _from_dictionary(python: Python, node: ast.Attribute, around: Around | None,
     if table is None:
         table = python.memo["dictionary of arguments"] = {}
         for call in python.methods("add_argument"):
-            defaults = _dictionary_of(python, call, depth)
+            defaults = dictionary_of(python, call, depth)
             if defaults is not None and not any(True for _ in python.named("setattr", "Namespace", "set_defaults")):
                 table.update(defaults)
     if node.attr not in table or node.attr in _filled(python) or not _is_parsed(python, node.value, around):
@@ -72,7 +72,7 @@ def _from_dictionary(python: Python, node: ast.Attribute, around: Around | None,
     return given if isinstance(given, str) and isinstance(table[node.attr], str | None) else UNKNOWN
 
 
-def _dictionary_of(python: Python, call: Call, depth: int) -> dict[str, Value] | None:
+def dictionary_of(python: Python, call: Call, depth: int) -> dict[str, Value] | None:
     """The dictionary whose keys an ``add_argument(f"--{key}", default=value)`` in a loop makes flags of."""
     first = call.node.args[0] if call.node.args else None
     if not isinstance(first, ast.JoinedStr) or len(first.values) != 2 or call.around is None:
@@ -89,15 +89,6 @@ def _dictionary_of(python: Python, call: Call, depth: int) -> dict[str, Value] |
         return None
     value = python.follow(function.value, call.around, depth)
     return value if isinstance(value, dict) else None
-
-
-def arguments_from_dictionary(python: Python) -> dict[str, Value]:
-    """Names of arguments whose defaults come out of a dictionary -> those defaults."""
-    for call in python.methods("add_argument"):
-        found = _dictionary_of(python, call, 0)
-        if found is not None:
-            return found
-    return {}
 
 
 DATACLASSES: Final = ("parse_args_into_dataclasses", "parse_args_and_config", "parse_json_file", "parse_yaml_file")

@@ -6,8 +6,10 @@ import ast
 from typing import Final
 
 from webhook.programs.lines import search
+from webhook.programs.loads import known_packages
 from webhook.programs.names import Save
-from webhook.programs.python import Around, Python
+from webhook.programs.python import Around, Call, Python
+from webhook.programs.words import words_in
 
 _MODELS: Final = (
     "model",
@@ -77,10 +79,27 @@ def keeps_optimizer(python: Python) -> bool:
     memo = python.memo.get("keeps_optimizer")
     if memo is None:
         memo = search(python.source, _FULL, "opt", "state", "save_", "sched", "scaler") is not None or any(
-            call.attr in _BY_OTHERS and call.attr not in python.source.functions for call in python.source.calls
+            (call.attr in _BY_OTHERS and call.attr not in python.source.functions) or _is_given_optimizer(python, call)
+            for call in python.source.calls
         )
         python.memo["keeps_optimizer"] = memo
     return bool(memo)
+
+
+def _is_given_optimizer(python: Python, call: Call) -> bool:
+    """``keeping.save(folder, net, optim=opt)`` of elsewhere: what it is given it may save."""
+    if _SAVING.isdisjoint(words_in(call.attr)) or call.name.partition(".")[0] in known_packages():
+        return False
+    if call.attr in python.source.functions:
+        return False
+    given = [*call.node.args, *(one.value for one in call.node.keywords)]
+    return any(
+        isinstance(one, ast.Name | ast.Attribute) and is_optimizer(python, python.source.dotted(one)[0])
+        for one in given[:32]
+    ) or any((one.arg or "").startswith("optim") for one in call.node.keywords)
+
+
+_SAVING: Final = frozenset(("save", "store", "keep", "dump", "write", "checkpoint", "ckpt", "snapshot", "persist"))
 
 
 def optimizer_of(python: Python) -> str:
@@ -192,9 +211,23 @@ def _all_weights(python: Python, items: list[tuple[str, ast.expr, Around | None]
             return False
         if any(_holds_weights(python, origin, where, depth) for origin, where in python.origins(value, around)):
             weights = True
-        elif not any(word in name for word in _PLAIN):
+        elif not any(word in name for word in _PLAIN) and not _is_plain(python, value):
             return False
     return weights
+
+
+def _is_plain(python: Python, node: ast.expr) -> bool:
+    """A number or a text by what it is, whatever its key: ``epoch``, ``step + 1``, ``int(n)``, ``3``."""
+    if isinstance(node, ast.Constant):
+        return True
+    if isinstance(node, ast.BinOp):
+        return _is_plain(python, node.left) and _is_plain(python, node.right)
+    if isinstance(node, ast.Call):
+        return python.source.dotted(node.func)[0] in ("int", "float", "str", "len")
+    if not isinstance(node, ast.Name | ast.Attribute):
+        return False
+    last = python.source.dotted(node)[0].lower().rpartition(".")[2]
+    return any(word in last for word in _PLAIN) and "opt" not in last and "state" not in last
 
 
 def _is_model(python: Python, node: ast.expr) -> bool:

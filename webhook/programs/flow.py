@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import ast
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from webhook.programs.program import Invocation, Script
 from webhook.programs.python import Around, Call, Python
 from webhook.programs.shell import Command, Shell
+from webhook.programs.values import Value, head
+from webhook.programs.words import NO_RUN, words_in
 
 _OTHERS: Final = (
     "download",
@@ -50,7 +52,7 @@ _TRAINING: Final = frozenset(
 
 def is_training(invocation: Invocation) -> bool:
     """Whether a program is likely the training: by launcher, by tool, by its name, by its imports."""
-    if any(word in ("--help", "--version") for word in invocation.arguments):
+    if _asks(invocation.arguments):
         return False
     if invocation.tool:
         return not any(word in _NOT_TRAINING for word in invocation.arguments[:1])
@@ -59,14 +61,15 @@ def is_training(invocation: Invocation) -> bool:
     if invocation.python is not None:
         source = invocation.python.source
         if not source.modules.isdisjoint(_TRAINING) or "xgboost" in source.modules or "." in source.modules:
-            return (
-                any(call.attr in _LEARNS or "train" in call.attr for call in source.calls) or "train" in invocation.name
-            )
-        return "train" in source.text or "train" in invocation.name
+            return any(_teaches(call.attr) for call in source.calls) or _is_named_so(invocation.name)
+        return any(_teaches(call.attr) for call in source.calls) or _is_named_so(invocation.name)
     above, _, name = (invocation.file or invocation.module).lower().rpartition("/")
     if "configs" in above.split("/"):
         return False  # a configuration in Python, which a broken line makes a command of
-    return _is_named_so(name) or (bool(name) and not any(word in name for word in _OTHERS))
+    if _is_named_so(name):
+        return True
+    folders = {word for folder in above.split("/") for word in words_in(folder)}
+    return bool(name) and folders.isdisjoint(_ELSEWHERE) and not any(word in name for word in _OTHERS)
 
 
 def is_surely_training(invocation: Invocation) -> bool:
@@ -101,7 +104,36 @@ _NOT_TRAINING: Final = frozenset(
 
 
 def _is_named_so(name: str) -> bool:
-    return any(word in name for word in ("train", "finetune", "sft"))
+    """``pretrain_gpt.py``, ``run_sft.py``, ``trainer.py``; not ``ultrainteract.py``."""
+    return any(
+        word.startswith(("train", "pretrain", "finetun", "sft")) or (word.endswith("train") and word not in _NO_TRAIN)
+        for word in words_in(name.removesuffix(".py"))
+    )
+
+
+_NO_TRAIN: Final = frozenset(("constrain", "restrain", "strain", "distrain", "overstrain"))
+_ELSEWHERE: Final = frozenset(
+    ("prep", "prepare", "preprocess", "preprocessing", "eval", "evaluation", "benchmark", "benchmarks", "inference")
+)
+"""Words of folders whose programs do not train."""
+
+
+def _asks(words: Sequence[Value]) -> bool:
+    """``--help``, and ``--version`` that has no value: ``--version v1`` names one."""
+    for at, word in enumerate(words):
+        if word == "--help":
+            return True
+        if word == "--version" and (at + 1 == len(words) or head(words[at + 1]).startswith("-")):
+            return True
+    return False
+
+
+def _teaches(name: str) -> bool:
+    """Whether a call of that name trains: ``train_one_epoch``; not ``train_test_split`` or ``get_train_loader``."""
+    if name in _LEARNS:
+        return True
+    words = set(words_in(name))
+    return not words.isdisjoint(("train", "training", "trainer", "pretrain", "finetune")) and words.isdisjoint(NO_RUN)
 
 
 def _is_named_otherwise(name: str) -> bool:
@@ -258,7 +290,7 @@ def _lessons(python: Python) -> dict[int, list[int]]:
     memo: dict[int, list[int]] | None = python.memo.get("lessons")
     if memo is None:
         memo = python.memo["lessons"] = {}
-        taught = sorted(call.line for call in python.source.calls if "train" in call.attr or call.attr in _LEARNS)
+        taught = sorted(call.line for call in python.source.calls if _teaches(call.attr))
         for statement, around in python.source.statements if taught else ():
             if isinstance(statement, ast.For | ast.While):
                 at, end = bisect_left(taught, statement.lineno), statement.end_lineno or 0

@@ -8,10 +8,11 @@ from typing import Final
 
 from msgspec import Struct
 
-from webhook.programs.arguments import destination_of, filled_by_itself
+from webhook.programs.arguments import destination_of, dictionary_of, filled_by_itself
 from webhook.programs.program import Script
 from webhook.programs.python import Call, Python
 from webhook.programs.values import UNKNOWN, Value
+from webhook.programs.words import NO_RUN, words_in
 
 _FUNCTIONS: Final[dict[str, tuple[int | None, str]]] = {
     "torch.load": (0, "f"),
@@ -92,7 +93,7 @@ def _may_load(python: Python) -> bool:
     source = python.source
     if source.stars or (not source.modules <= known_packages() and _unseen_may_load(python)):
         return True
-    names = {attr.lower() for attr in source.by_attr} - _DATA
+    names = {attr.lower() for attr, calls in source.by_attr.items() if _is_seen_to_load(python, attr, calls)}
     for call in source.calls:
         for keyword in call.node.keywords:
             # What a loop runs over is data: ``model(**batch)``.
@@ -101,7 +102,33 @@ def _may_load(python: Python) -> bool:
     told = " ".join(names)
     if any(word in told for word in _WORDS):
         return True
-    return any(any(word in name.lower() for word in ("load_", "resum", "restor")) for name in source.functions)
+    return any(
+        any(word in name.lower() for word in ("load_", "resum", "restor")) and not reads_data(name)
+        for name in source.functions
+    )
+
+
+def _is_seen_to_load(python: Python, attr: str, calls: list[Call]) -> bool:
+    """Whether calls of that name count: data is told by its name, and what a function of the text does is seen."""
+    if attr.lower() in _DATA or reads_data(attr):
+        return False
+    own = attr in python.source.functions and attr not in python.source.repeated
+    return not own or any(call.imported for call in calls) or any(word in attr.lower() for word in ("resum", "restor"))
+
+
+def reads_data(name: str) -> bool:
+    """``prepare_dataloader``, ``load_images``, ``TrainDataset``: named for data, and not for a checkpoint."""
+    words = set(words_in(name))
+    return not words.isdisjoint(NO_RUN) and words.isdisjoint(_OF_RUNS)
+
+
+_OF_RUNS: Final = frozenset(
+    (
+        *("checkpoint", "checkpoints", "ckpt", "ckpts", "resume", "resumed", "restore", "restored", "recover", "state"),
+        *("model", "weights", "weight", "snapshot", "run", "optimizer", "latest", "last", "trainer", "engine", "all"),
+    )
+)
+"""Words by which a name may be that of a run's state after all."""
 
 
 def _is_of_loop(python: Python, node: ast.expr, call: Call) -> bool:
@@ -122,6 +149,8 @@ def _unseen_may_load(python: Python) -> bool:
         if dotted.partition(".")[0] in known:
             continue
         lowered = dotted.lower()
+        if reads_data(dotted.rpartition(".")[2]) and dotted not in owners and dotted not in source.modules:
+            continue
         if dotted in source.modules or any(word in lowered for word in _BY_NAME):
             return True
         if not _WORDS_OF_IT.isdisjoint(lowered.replace(".", "_").split("_")):
@@ -209,6 +238,17 @@ _PACKAGES: Final = frozenset(
 )
 
 
+def names_place(python: Python, call: Call) -> bool:
+    """Whether a method is told of files, by their names: ``fs.remove(path)``, not ``names.remove("a")``."""
+    given = " ".join(
+        python.text(one).lower() for one in (*((call.receiver,) if call.receiver else ()), *call.node.args)
+    )
+    return bool(call.node.args) and any(word in given for word in _PLACES)
+
+
+_PLACES: Final = ("fs", "file", "path", "ckpt", "checkpoint", "dir", "old", "storage", "gfile", "client", "stale")
+
+
 def removes_files(python: Python, call: Call) -> bool:
     """``prune(ckpt_dir, keep=3)`` of elsewhere, by its name; ``os.system("ls -t ... | xargs rm")``."""
     if call.name in _COMMANDS:
@@ -217,8 +257,11 @@ def removes_files(python: Python, call: Call) -> bool:
             for node in call.node.args
             for part in ast.walk(node)
         )
+    words = set(words_in(call.attr))
     return (
-        not _REMOVES.isdisjoint(call.attr.lower().split("_"))
+        not _REMOVES.isdisjoint(words)
+        and words <= _REMOVES | _FILES
+        and (call.imported or not words <= _REMOVES or names_place(python, call))
         and bool(call.node.args or call.node.keywords)
         and call.attr not in python.source.functions
         and (call.imported or isinstance(call.node.func, ast.Attribute))
@@ -231,6 +274,44 @@ _REMOVES: Final = frozenset(
     ("prune", "clean", "cleanup", "rotate", "purge", "trim", "gc", "keep", "delete", "remove", "retain")
 )
 """Words of the names of functions that remove old files."""
+_FILES: Final = frozenset(
+    (
+        *("checkpoint", "checkpoints", "ckpt", "ckpts", "file", "files", "dir", "dirs", "directory", "directories"),
+        *("folder", "folders", "path", "paths", "model", "models", "weights", "snapshot", "snapshots", "save", "saves"),
+        *(
+            "old",
+            "older",
+            "oldest",
+            "last",
+            "latest",
+            "newest",
+            "best",
+            "top",
+            "only",
+            "up",
+            "n",
+            "k",
+            "stale",
+            "extra",
+        ),
+        *(
+            "previous",
+            "excess",
+            "most",
+            "recent",
+            "epoch",
+            "epochs",
+            "step",
+            "steps",
+            "output",
+            "outputs",
+            "and",
+            "tree",
+        ),
+        *("maybe", "except", "all", "run", "runs", "state", "states", "artifacts", "if", "needed", "by", "to", "limit"),
+    )
+)
+"""The other words of such names; ``remove_columns`` has one that is none of them."""
 
 
 def optional_arguments(python: Python) -> dict[str, Call]:
@@ -256,5 +337,9 @@ def optional_arguments(python: Python) -> dict[str, Call]:
             and action in ("store", "store_true")
         ):
             out[destination] = call
+    for call in python.methods("add_argument"):
+        for name, default in (dictionary_of(python, call, 0) or {}).items():
+            if (default is None or default is False or default == "") and name not in filled:
+                out.setdefault(name, call)
     python.memo["optional"] = out
     return out

@@ -222,4 +222,23 @@ def _reaches(python: Python, node: ast.expr, around: Around | None) -> float:
                     end = as_number(python.value(iterated.args[min(1, len(iterated.args) - 1)], binding.around.outer))
                     if end is not None:
                         return end - 1
+        return _counted_to(python, node, around)
+    return float("inf")
+
+
+def _counted_to(python: Python, name: ast.Name, around: Around | None) -> float:
+    """The end of ``while n < LAST`` around a use of ``n``, which the loop counts up; else infinite."""
+    if not any(one.how == "+=" for one in python.bindings(name, around)):
+        return float("inf")
+    for here in around.outwards() if around is not None else ():
+        test = here.node.test if here.kind == "while" else None
+        if (
+            isinstance(test, ast.Compare)
+            and len(test.ops) == 1
+            and isinstance(test.left, ast.Name)
+            and test.left.id == name.id
+            and isinstance(test.ops[0], ast.Lt | ast.LtE)
+        ):
+            end = as_number(python.value(test.comparators[0], here.outer))
+            return float("inf") if end is None else end
     return float("inf")

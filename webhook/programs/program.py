@@ -350,7 +350,7 @@ class _Reader:
                 if text is not None:
                     self._shell_text(text, _moved(command.place, line, self), name, options, env, depth)
             elif at < len(words):
-                self._shell_file(words[at], env, command, depth)
+                self._shell_file(words[at], env, command, depth, words[at:])
             return
         if at >= len(words):
             return
@@ -360,9 +360,17 @@ class _Reader:
             if not any(one == place for one, _ in self.unread):
                 self.whole = False
             return
-        self._shell_text(text, Place(place.field, place.index, place.line or 1), name, options, env, depth)
+        where = Place(place.field, place.index, place.line or 1)
+        self._shell_text(text, where, name, options, env, depth, tuple(words[at + 1 :]) or ("",))
 
-    def _shell_file(self, file: Value, env: Mapping[str, Value], command: Command | None, depth: int) -> None:
+    def _shell_file(
+        self,
+        file: Value,
+        env: Mapping[str, Value],
+        command: Command | None,
+        depth: int,
+        positional: Sequence[Value] | None = None,
+    ) -> None:
         known = self.files.get(file) if isinstance(file, str) else None
         if known is None and isinstance(file, str):
             known = self.files.get(file.removeprefix("./"))
@@ -374,12 +382,20 @@ class _Reader:
             self.whole = False
             return
         before = len(self.shells)
-        self._shell_text(known[0], known[1], "bash", "", env, depth + 1)
+        given = tuple(positional) if positional is not None else None
+        self._shell_text(known[0], known[1], "bash", "", env, depth + 1, given)
         if len(self.shells) > before:
             self.shells[before].inline = False
 
     def _shell_text(
-        self, text: str, place: Place, dialect: str, options: str, env: Mapping[str, Value], depth: int
+        self,
+        text: str,
+        place: Place,
+        dialect: str,
+        options: str,
+        env: Mapping[str, Value],
+        depth: int,
+        positional: tuple[Value, ...] | None = None,
     ) -> None:
         if depth > _NESTED:
             self.whole = False
@@ -393,7 +409,7 @@ class _Reader:
             self.unread.append((place, f"it is longer than {LONGEST // 1024} KiB"))
             return
         try:
-            shell = read_shell(text, place, env, dialect, options)
+            shell = read_shell(text, place, env, dialect, options, positional)
         except NotRead as reason:
             self.unread.append((place, str(reason)))
             self.whole = False

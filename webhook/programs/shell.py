@@ -175,10 +175,18 @@ def _load() -> Any:
     return _language or None
 
 
-def read_shell(text: str, place: Place, env: Mapping[str, Value], dialect: str, options: str = "") -> Shell:
+def read_shell(
+    text: str,
+    place: Place,
+    env: Mapping[str, Value],
+    dialect: str,
+    options: str = "",
+    positional: tuple[Value, ...] | None = None,
+) -> Shell:
     """The commands of a shell text. ``env`` are the variables as they are before it; ``options`` are those of ``-ec``.
 
-    ``place`` is that of the text's first line. Raises ``NotRead``.
+    ``place`` is that of the text's first line. ``positional`` are ``$0``, ``$1`` and so on; None where they are not
+    known. Raises ``NotRead``.
     """
     key = ("shell", text)
     parsed = held(key)
@@ -191,7 +199,9 @@ def read_shell(text: str, place: Place, env: Mapping[str, Value], dialect: str, 
     if isinstance(parsed, str):
         raise NotRead(parsed)
     root, data, documents = parsed
-    shell = _Reader(data, documents, place, env, dialect, options).read(root)
+    reader = _Reader(data, documents, place, env, dialect, options)
+    reader.positional = positional
+    shell = reader.read(root)
     shell.lines = tuple(text.split("\n"))
     return shell
 
@@ -233,6 +243,7 @@ def _parse(text: str) -> tuple[Any, bytes, tuple[Document, ...]]:
     return tree.root_node, data, documents
 
 
+_MOVING: Final = frozenset(("function", "while", "for", "case"))
 _BLOCKS: Final = frozenset(("subshell", "compound_statement", "do_group"))
 
 
@@ -263,6 +274,9 @@ class _Reader:
         self.words = 0
         self.environment: Mapping[str, Value] | None = None
         self.expanded = 0
+        self.positional: tuple[Value, ...] | None = None
+        self.moving = False
+        """In a loop, which may shift them, or in a function, which has its own."""
 
     def read(self, root: Any) -> Shell:
         statements = [node for node in root.named_children if node.type not in ("comment", "ERROR")]
@@ -385,6 +399,7 @@ class _Reader:
         raw: list[str] = []
         assigned: dict[str, Value] = {}
         own = list(redirects)
+        self.moving = any(one.kind in _MOVING for one in around)
         for child in node.children:
             kind = child.type
             if kind == "variable_assignment":
@@ -429,6 +444,8 @@ class _Reader:
         self.commands.append(command)
         if command.name == "set":
             self._set(command)
+        elif command.name == "shift":
+            self._shift(command)
         elif command.name == "read":
             self._read(command)
         elif command.name == "export":
@@ -473,7 +490,16 @@ class _Reader:
             ):
                 command.writes = value
 
+    def _shift(self, command: Command) -> None:
+        count = command.words[1] if len(command.words) > 1 else "1"
+        plain = not command.around and isinstance(count, str) and count.isdecimal() and len(count) < 4
+        if self.positional is not None:
+            self.positional = (*self.positional[:1], *self.positional[1 + int(count) :]) if plain else None
+
     def _set(self, command: Command) -> None:
+        if "--" in command.words:
+            at = command.words.index("--")
+            self.positional = None if command.around else ("", *command.words[at + 1 :])
         words = [str(word) for word in command.words[1:] if isinstance(word, str)]
         for index, word in enumerate(words):
             if word[:1] == "-" and "e" in word and not word.startswith("--"):
@@ -497,6 +523,7 @@ class _Reader:
         kind = node.type
         first = self._raw(node.children[0]) if node.children else ""
         self.environment = None
+        self.moving = any(one.kind in _MOVING for one in around)
         if kind == "unset_command":
             for child in node.named_children:
                 self.variables.pop(self._raw(child), None)
@@ -576,6 +603,8 @@ class _Reader:
         """What one word of the text becomes: a variable without quotes is split at blanks, an array is its items."""
         if node.type in ("simple_expansion", "expansion", "string"):
             name = self._raw(node).strip('"')
+            if name in ("$@", "${@}", "$*", "${*}") and self.positional is not None and not self.moving:
+                return list(self.positional[1:])
             if name.endswith(("[@]}", "[*]}")):
                 items = self.variables.get(name[2:-4])
                 return list(items) if isinstance(items, tuple) else [self.word(node)]
@@ -636,6 +665,8 @@ class _Reader:
         if name in self.variables:
             value = self.variables[name]
             return (value[0] if value else "") if isinstance(value, tuple) else value
+        if name.isdecimal() and self.positional is not None and not self.moving and len(name) < 4:
+            return self.positional[int(name)] if int(name) < len(self.positional) else ""
         if name in ("RANDOM", "SRANDOM", "$", "BASHPID", "SECONDS", "EPOCHSECONDS", "EPOCHREALTIME"):
             return Unknown("fresh", "$" + name)
         if name == "HOSTNAME":
@@ -659,7 +690,7 @@ class _Reader:
         if rest[:2] in (":-", ":=") or rest[:1] in ("-", "="):
             if is_known(value) and value != "":
                 return value
-            if name in self.variables and is_known(value):
+            if (name in self.variables or name.isdecimal()) and is_known(value):
                 default = [child for child in node.named_children if child.type != "variable_name"]
                 return join(self.word(child, depth + 1) for child in default)
             return Unknown(value.kind if isinstance(value, Unknown) else "", shown(raw))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 LONGEST: Final = 32768
@@ -39,3 +40,55 @@ TOOLS: Final = frozenset(
     )
 )
 """Commands that train by themselves, by name."""
+
+
+def words_in(name: str) -> Iterator[str]:
+    """The words of a name, in small letters: ``load_state_dict``, ``DataLoader``, ``train-v2.py``."""
+    word = ""
+    for at, letter in enumerate(name):
+        starts = letter.isupper() and (not word[-1:].isupper() or name[at + 1 : at + 2].islower())
+        if not letter.isalpha() or (starts and word):
+            if word:
+                yield word.lower()
+            word = ""
+        if letter.isalpha():
+            word += letter
+    if word:
+        yield word.lower()
+
+
+NO_RUN: Final = frozenset(
+    (
+        *(
+            "data",
+            "dataset",
+            "datasets",
+            "dataloader",
+            "dataloaders",
+            "loader",
+            "loaders",
+            "sampler",
+            "batch",
+            "batches",
+        ),
+        *(
+            "image",
+            "images",
+            "img",
+            "audio",
+            "video",
+            "text",
+            "texts",
+            "corpus",
+            "csv",
+            "json",
+            "jsonl",
+            "yaml",
+            "toml",
+        ),
+        *("tokenizer", "vocab", "vocabulary", "processor", "config", "configs", "cfg", "dotenv", "env", "metric"),
+        *("metrics", "label", "labels", "prompt", "prompts", "example", "examples", "transform", "transforms"),
+        *("feature", "features", "split", "splits", "rows", "table", "parquet", "args", "arguments", "lang"),
+    )
+)
+"""Words of what is read or made by a name that says nothing of a checkpoint: ``load_data``, ``TrainDataset``."""

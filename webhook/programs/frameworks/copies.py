@@ -5,11 +5,12 @@ from __future__ import annotations
 import ast
 from typing import Final
 
-from webhook.programs import Python
+from webhook.programs import Call, Python
 from webhook.programs.flow import in_loop
 from webhook.programs.frameworks.framework import Setting
-from webhook.programs.loads import removes_files
+from webhook.programs.loads import names_place, removes_files
 from webhook.programs.names import Save, tag_of
+from webhook.programs.python import Around
 
 _REMOVES: Final = ("rmtree", "remove", "unlink", "removedirs", "rmdir", "delete_folder")
 
@@ -18,11 +19,16 @@ def cleans_up(python: Python) -> bool:
     """Whether it removes files: whatever they are, they may be old checkpoints."""
     memo: bool | None = python.memo.get("cleans up")
     if memo is None:
-        memo = any(True for _ in python.named(*_REMOVES)) or any(
+        memo = any(_removes(python, call) for call in python.named(*_REMOVES)) or any(
             removes_files(python, call) for call in python.source.calls
         )
         python.memo["cleans up"] = memo
     return memo
+
+
+def _removes(python: Python, call: Call) -> bool:
+    """Not ``logger.remove()``, nor ``names.remove(one)`` of a list, of which nothing says that it is a file."""
+    return call.attr != "remove" or call.imported or call.receiver is None or names_place(python, call)
 
 
 def copies_of(python: Python, save: Save) -> Setting | None:
@@ -36,12 +42,32 @@ def copies_of(python: Python, save: Save) -> Setting | None:
 def _by_step(python: Python, save: Save) -> bool:
     names: list[str] = []
     for node in (save.target or save.path, tag_of(python, save.call)):
-        for origin, _ in python.origins(node, save.call.around) if node is not None else ():
+        for origin, where in python.origins(node, save.call.around) if node is not None else ():
             for part in ast.walk(origin):
                 if isinstance(part, ast.Name):
-                    names.append(part.id.lower())
+                    names.append("step" if _counts_steps(python, part, where) else part.id.lower())
                 elif isinstance(part, ast.Attribute):
                     names.append(part.attr.lower())
     return any("step" in name or name in ("iteration", "iter_num") for name in names) and not any(
         "epoch" in name for name in names
     )
+
+
+def _counts_steps(python: Python, name: ast.Name, around: Around | None) -> bool:
+    """Whether a name is counted by a loop each turn of which is one step of the optimizer."""
+    if "ep" in name.id.lower():
+        return False
+    loops = {id(one.around.node) for one in python.bindings(name, around) if one.how == "for"}
+    return bool(loops) and any(
+        id(_loop(call.around)) in loops for call in python.methods("backward", "step", "train_batch")
+    )
+
+
+def _loop(around: Around | None) -> ast.AST | None:
+    """The innermost loop of the same function."""
+    for here in around.outwards() if around is not None else ():
+        if here.kind in ("for", "while"):
+            return here.node  # type: ignore[no-any-return]
+        if here.kind in ("function", "lambda"):
+            return None
+    return None

@@ -93,8 +93,38 @@ def uses(script: Script) -> Iterator[Use]:
         if not python.source.modules.isdisjoint(_LIBRARIES):
             yield from _in_text(script, python)
     for invocation in script.invocations:
-        if invocation.tool == "trl" and invocation.arguments[:1] and invocation.arguments[0] in _TRL_COMMANDS:
+        if _is_unseen_trainer(invocation):
+            yield _of_unseen(invocation)
+        elif invocation.tool == "trl" and invocation.arguments[:1] and invocation.arguments[0] in _TRL_COMMANDS:
             yield _on_line(script, invocation)
+
+
+_ITS_FLAGS: Final = frozenset(
+    (
+        *("per_device_train_batch_size", "gradient_accumulation_steps", "num_train_epochs", "save_strategy"),
+        *("save_total_limit", "output_dir", "lr_scheduler_type", "warmup_ratio", "logging_steps", "learning_rate"),
+        *("weight_decay", "evaluation_strategy", "eval_strategy", "report_to", "gradient_checkpointing", "bf16"),
+        *("dataloader_num_workers", "per_device_eval_batch_size", "max_steps", "save_only_model", "deepspeed"),
+        "save_steps",
+    )
+)
+_ENOUGH: Final = 5
+"""Flags of the Trainer that make it the Trainer's command line."""
+
+
+def _is_unseen_trainer(invocation: Invocation) -> bool:
+    """``train_mem.py --output_dir D --save_steps 1000 --per_device_train_batch_size 16``: the script is not seen."""
+    if invocation.python is not None or invocation.tool or not {"output_dir", "save_steps"} & set(invocation.flags):
+        return False
+    its = _ITS_FLAGS.intersection(invocation.flags)
+    return len(its) >= _ENOUGH and bool(its & {"per_device_train_batch_size", "save_strategy", "save_total_limit"})
+
+
+def _of_unseen(invocation: Invocation) -> Use:
+    """What the flags say; of what is not given the script may have defaults of its own."""
+    use = _from_flags(invocation, None, None)
+    use.partial = True
+    return use
 
 
 def _in_text(script: Script, python: Python) -> Iterator[Use]:
@@ -107,7 +137,7 @@ def _in_text(script: Script, python: Python) -> Iterator[Use]:
     resume = _resume(python, trains)
     for call in arguments_calls(python):
         yield _from_call(python, call, resume)
-    if any(_receiver(python, call).endswith(("HfArgumentParser", "TrlParser")) for call in _parsing(python)):
+    if any(_parses_arguments(python, call) for call in _parsing(python)):
         invocation = next((one for one in script.invocations if one.python is python), None)
         if invocation is not None:
             yield _from_flags(invocation, python, resume)
@@ -117,8 +147,31 @@ def _parsing(python: Python) -> Iterator[Call]:
     return python.methods(*DATACLASSES, "parse_dict")
 
 
-def _receiver(python: Python, call: Call) -> str:
-    return python.class_of(call.receiver, call.around)
+def _parses_arguments(python: Python, call: Call) -> bool:
+    """Whether the Trainer's arguments are among those that a parser fills, or a class that may be derived from them."""
+    for origin, _ in python.origins(call.receiver, call.around) if call.receiver is not None else ():
+        name = python.source.dotted(origin.func)[0] if isinstance(origin, ast.Call) else ""
+        if not name.endswith(("HfArgumentParser", "TrlParser")) or not isinstance(origin, ast.Call):
+            return False
+        if origin.args and all(_is_its_own(python, one) for one in _items(origin.args[0])):
+            return False
+    return call.receiver is not None
+
+
+def _items(node: ast.expr) -> list[ast.expr]:
+    return node.elts if isinstance(node, ast.Tuple | ast.List) else [node]
+
+
+def _is_its_own(python: Python, node: ast.expr) -> bool:
+    """A class of this text that is derived from none of training arguments: the Trainer's flags are none of its."""
+    for _ in range(8):
+        made = python.source.classes.get(node.id) if isinstance(node, ast.Name) else None
+        if made is None:
+            return False
+        if not made.bases:
+            return True
+        node = made.bases[0]
+    return False
 
 
 def _from_call(python: Python, call: Call, resume: Setting | None) -> Use:

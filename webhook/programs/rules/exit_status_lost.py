@@ -19,6 +19,7 @@ prepares for the training that comes after it, or the shell's course is not told
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Final
 
@@ -212,7 +213,42 @@ def _left_by_loop(shell: Shell, command: Command, program: str, name: str) -> Re
 
 def _is_kept(shell: Shell) -> bool:
     """Whether the text looks at a status anywhere: then it knows what it does."""
-    return any("PIPESTATUS" in line or "$?" in line or "pipestatus" in line for line in shell.lines)
+    return any("PIPESTATUS" in line or "pipestatus" in line for line in shell.lines) or (
+        any("$?" in line for line in shell.lines) and _is_passed_on(shell)
+    )
+
+
+def _is_passed_on(shell: Shell) -> bool:
+    """Whether a status that the text asks for decides how it ends.
+
+    One that is only told (``echo $?``), or compared with one number (``[ $? -eq 124 ]``), is dropped elsewhere.
+    """
+    ends = any(command.exits() for command in shell.commands)
+    names: set[str] = set()
+    for line in shell.lines:
+        if "$?" not in line or _is_told(line):
+            continue
+        if any(word in line for word in ("exit $?", "return $?", 'exit "$?"', "&& exit", "|| exit")):
+            return True
+        name, mark, _ = line.strip().partition("=$?")
+        if mark and name.rpartition(" ")[2].isidentifier():
+            names.add(name.rpartition(" ")[2])
+        elif not _SOME.search(line) and (ends or not _ZERO.search(line)):
+            return True
+    return any(
+        (f"${name}" in line or f"${{{name}" in line or (f"(({name}" in line.replace(" ", ""))) and not _is_told(line)
+        for name in names
+        for line in shell.lines
+    )
+
+
+def _is_told(line: str) -> bool:
+    return line.strip().startswith(("echo", "printf", "log", "#"))
+
+
+_SOME: Final = re.compile(r"\$\?\"? *(-eq|==|=|-ne|!=) *\"?[1-9]")
+"""A status compared with one that is not 0."""
+_ZERO: Final = re.compile(r"\$\?\"? *(-eq|-ne|==|=|!=|-gt|>) *\"?0")
 
 
 def _runs_again(rest: list[Command], command: Command) -> bool:

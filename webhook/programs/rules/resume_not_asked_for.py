@@ -26,11 +26,12 @@ from webhook.model.rule import ProgramRule
 from webhook.model.script import Remark
 from webhook.programs import UNKNOWN, Call, Invocation, Python, Script, Value
 from webhook.programs.arguments import flags_of, hides_flags
+from webhook.programs.contents import is_optimizer
 from webhook.programs.corrected import in_line, with_node
 from webhook.programs.flow import callers_of, in_loop
 from webhook.programs.frameworks import Setting, Use, find_uses, mended
 from webhook.programs.frameworks.hf_trainer import resume_nodes
-from webhook.programs.loads import loads, optional_arguments
+from webhook.programs.loads import Load, loads, optional_arguments
 from webhook.programs.names import saves
 from webhook.programs.pasted import after, folder_in, newest_of, pattern_of, statement_of, with_import
 from webhook.programs.python import Around
@@ -76,6 +77,8 @@ def _in_text(script: Script, invocation: Invocation, python: Python) -> Iterator
         return
     if any(call.node.args for call in python.methods("parse_args", "parse_known_args")):
         return
+    if any(_given(invocation, made) and name in invocation.flags for name, made in optional.items() if _resumes(name)):
+        return
     begins = {name for name, made in optional.items() if _begins(python, name, made)}
     wanted: list[tuple[str, Call]] = []
     own = False
@@ -86,7 +89,7 @@ def _in_text(script: Script, invocation: Invocation, python: Python) -> Iterator
         if not names:
             return
         wanted += [(name, optional[name]) for name in names if name not in begins]
-        own = own or load.function in _WHOLE
+        own = own or load.function in _WHOLE or _is_of_run(python, load)
     for call, node in resume_nodes(python):
         names = _hangs_on(python, call, node, optional)
         if not names:
@@ -99,10 +102,14 @@ def _in_text(script: Script, invocation: Invocation, python: Python) -> Iterator
         wanted += [(name, optional[name]) for name in names if name not in begins]
     if not wanted or any(name in invocation.flags or _given(invocation, made) for name, made in wanted):
         return
-    if not own and not any(word in name for name, _ in wanted for word in ("resum", "restor", "ckpt", "checkpoint")):
+    named = [(name, made) for name, made in wanted if _resumes(name)]
+    if not own and not named:
         return
-    _, made = wanted[0]
-    flag = next((flag for flag in flags_of(made) if flag.startswith("--")), flags_of(made)[0])
+    # A cache of the data may be loaded by a flag too: the one that resumes the run is named.
+    wanted = named or wanted
+    name, made = wanted[0]
+    flags = flags_of(made)
+    flag = next((flag for flag in flags if flag.startswith("--")), flags[0] if flags else f"--{name}")
     switch = python.argument(made, "action", default="store") == "store_true"
     place = invocation.place
     yield Remark(
@@ -110,7 +117,7 @@ def _in_text(script: Script, invocation: Invocation, python: Python) -> Iterator
         f'"{invocation.name}" loads a checkpoint only with "{flag}", which this command does not give',
         in_line(script, place, flag, None, invocation)
         if switch
-        else _looked_up(script, invocation, python, made, wanted[0][0], flag),
+        else _looked_up(script, invocation, python, made, name, flag),
         subject=flag,
     )
 
@@ -231,7 +238,7 @@ def _unseen_loads(script: Script, python: Python) -> Iterator[Call]:
 
 def _hangs_on(python: Python, call: Call, path: ast.expr | None, optional: dict[str, Call]) -> list[str]:
     """The arguments without any of which this load does not take place; empty where it needs none."""
-    names = _guarded_by(call, optional)
+    names = _guarded_by(python, call, optional)
     if names:
         return names
     if path is not None:
@@ -248,7 +255,7 @@ def _callers_guarded_by(python: Python, scope: Around, optional: dict[str, Call]
     if id(scope.node) not in known:
         names: dict[str, None] = {}
         for call in callers_of(python, scope) or ():
-            found = _guarded_by(call, optional)
+            found = _guarded_by(python, call, optional)
             if not found:
                 names.clear()
                 break
@@ -257,11 +264,26 @@ def _callers_guarded_by(python: Python, scope: Around, optional: dict[str, Call]
     return known[id(scope.node)]
 
 
-def _guarded_by(call: Call, optional: dict[str, Call]) -> list[str]:
-    """``if args.resume:``, and both of ``if args.resume or args.resume_from:``."""
+def _resumes(name: str) -> bool:
+    return any(word in name for word in ("resum", "restor", "ckpt", "checkpoint"))
+
+
+def _is_of_run(python: Python, load: Load) -> bool:
+    """Whether what is loaded goes back into an optimizer: a run's state, by whatever name its flag has."""
+    return any(
+        call.receiver is not None and is_optimizer(python, python.source.dotted(call.receiver)[0])
+        for call in python.methods("load_state_dict")
+    ) and not any(word in python.text(load.call.node).lower() for word in ("data", "cache", "token", "pretrain"))
+
+
+def _guarded_by(python: Python, call: Call, optional: dict[str, Call]) -> list[str]:
+    """``if args.resume:``, and both of ``if args.resume or args.resume_from:``; ``AGAIN = args.resume is not None``."""
     for test, branch in call.guards():
         if not branch:
             continue
+        if isinstance(test, ast.Name):
+            origins = python.origins(test, call.around)
+            test = origins[0][0] if len(origins) == 1 else test
         for part in test.values if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And) else [test]:
             either = part.values if isinstance(part, ast.BoolOp) and isinstance(part.op, ast.Or) else [part]
             names = [_argument(one, optional) for one in either]

@@ -130,9 +130,20 @@ def _hears(command: Command) -> bool:
 
 
 def _passes_on(handler: str, shell: Shell) -> bool:
-    """Whether a handler does something with the signal: it kills, or calls a function of this text."""
+    """Whether a handler hands the signal on: it kills, or calls a function of this text that does more than wait."""
     words = handler.replace(";", " ").split()
-    return "kill" in words or "pkill" in words or any(word in shell.functions for word in words)
+    if "kill" in words or "pkill" in words:
+        return True
+    called = {word for word in words if word in shell.functions}
+    return any(
+        command.name not in _WAITS and (around := command.inside("function")) is not None and around.name in called
+        for command in shell.commands
+        if command.words
+    )
+
+
+_WAITS: Final = frozenset(("wait", "echo", "printf", "date", "exit", "return", "sleep", "sync", "true", ":", "trap"))
+"""What a handler does that hands no signal on: ``trap 'wait' TERM`` leaves the program without it."""
 
 
 def _short(invocation: Invocation, command: Command) -> str:

@@ -29,11 +29,13 @@ from webhook.programs.frameworks import Setting, Use, find_calls, find_uses, men
 from webhook.programs.frameworks.copies import cleans_up
 from webhook.programs.names import saves
 from webhook.programs.pasted import after, folder_of, nested, only_first, pattern_of, with_import
-from webhook.programs.values import said
+from webhook.programs.values import as_number, said
 
 ID = "unlimited-checkpoints"
 _SELDOM: Final = 100_000
 """Steps between two saves."""
+_FEW: Final = 3
+"""Saves of a whole run that fill nothing up."""
 
 
 def look(script: Script) -> Iterator[Remark]:
@@ -45,7 +47,7 @@ def look(script: Script) -> Iterator[Remark]:
             continue
         if use.saves is not None and use.saves.value is False:
             continue
-        if _cleans_up(script) or _hardly_saves(use):
+        if _cleans_up(script) or _hardly_saves(use) or _saves_few(use):
             continue
         written = keep.written if 0 < len(keep.written) < 8 else "None"
         given = said(written) if keep.given else "absent"
@@ -109,6 +111,19 @@ def _hardly_saves(use: Use) -> bool:
     """``save_steps=999999`` is how people switch saving off; never-saved and save-interval speak of that."""
     every = use.every.value if use.every is not None else None
     return isinstance(every, int | float) and every >= _SELDOM
+
+
+def _saves_few(use: Use) -> bool:
+    """Whether the whole run saves no more often than copies would be kept."""
+    every = as_number(use.every.value) if use.every is not None else None
+    until = as_number(use.until.value) if use.until is not None else None
+    if every is not None and until is not None and every >= 1 and 0 < until <= _FEW * every:
+        return True
+    if use.python is None or use.call is None or use.framework.id != "hf-trainer":
+        return False
+    strategy = use.python.argument(use.call, "save_strategy", default="steps")
+    epochs = as_number(use.python.argument(use.call, "num_train_epochs", default=3))
+    return strategy == "epoch" and epochs is not None and epochs <= _FEW
 
 
 def _cleans_up(script: Script) -> bool:
