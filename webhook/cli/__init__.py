@@ -28,6 +28,7 @@ COMMANDS: Final[Commands] = {
     "runtimes": ("webhook.cli.runtimes", "runtimes that lack our defaults; --heal adds them where that is safe"),
     "uninstall": ("webhook.cli.uninstall", "take away the registration and what the guard made itself"),
     "scan": ("webhook.cli.scan", "judge the runs and runtimes that the cluster holds now"),
+    "preflight": ("webhook.cli.preflight", "before a platform change: which unfinished runs will not come back"),
     "runs": ("webhook.cli.runs", "the runs: state, newest checkpoint, restarts, what each waits for"),
     "checkpoints": ("webhook.cli.checkpoints", "a run's checkpoints: step, size, complete, which one a restart takes"),
     "prune": ("webhook.cli.prune", "remove a run's older checkpoints, and never one that could be needed"),

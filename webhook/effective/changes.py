@@ -39,9 +39,9 @@ def job_changes(before: EffectiveSet, now: EffectiveSet) -> list[str]:
             changed.append(f"{new.name}: number of pods")
         if old.pod is not new.pod:
             changed += _pod_changes(old, new)
-        if not _same(old.labels, new.labels):
+        if not same(old.labels, new.labels):
             changed.append(f"{new.name}: labels of the job template")
-        if old.metadata != new.metadata and not _same(_annotations(before, old), _annotations(now, new)):
+        if old.metadata != new.metadata and not same(_annotations(before, old), _annotations(now, new)):
             changed.append(f"{new.name}: annotations of the job template")
     return changed
 
@@ -61,25 +61,25 @@ def _annotations(effective: EffectiveSet, job: EffectiveJob) -> Raw:
 def _pod_changes(old: EffectiveJob, new: EffectiveJob) -> Iterator[str]:
     for field in dict.fromkeys((*old.pod, *new.pod)):
         one, two = old.pod.get(field), new.pod.get(field)
-        if field in _MAY_CHANGE or _same(one, two, field):
+        if field in _MAY_CHANGE or same(one, two, field):
             continue
         if field not in ("containers", "initContainers") or len(one or ()) != len(two or ()):
             yield f"{new.name}: {field}"
             continue
         for left, right in zip(one or (), two or (), strict=True):
             for part in dict.fromkeys((*left, *right)):
-                if not _same(left.get(part), right.get(part), part):
+                if not same(left.get(part), right.get(part), part):
                     yield f"{new.name}: {part} of {right.get('name')}"
 
 
-def _same(one: Any, two: Any, field: str = "") -> bool:
+def same(one: Any, two: Any, field: str = "") -> bool:
     """Equality as the API server sees it: absent, null and empty are one, and ``1`` is ``1000m``."""
     if one == two:
         return True
     if isinstance(one, dict) and isinstance(two, dict):
-        return all(_same(one.get(key), two.get(key), key) for key in {*one, *two})
+        return all(same(one.get(key), two.get(key), key) for key in {*one, *two})
     if isinstance(one, list) and isinstance(two, list):
-        return len(one) == len(two) and all(map(_same, one, two))
+        return len(one) == len(two) and all(map(same, one, two))
     if one in (None, "", [], {}) and two in (None, "", [], {}):
         return field not in _POINTERS
     amount = parse_quantity(one)
@@ -91,20 +91,46 @@ def _differ(pair: Sequence[Raw], besides: Collection[str]) -> Iterator[str]:
     for field in dict.fromkeys(field for raw in pair for field in raw):
         default = _DEFAULTS.get(field)
         left, right = (default if raw.get(field) is None else raw[field] for raw in pair)
-        if field not in besides and not _same(left, right, field):
+        if field not in besides and not same(left, right, field):
             yield field
+
+
+def jobset_changes(old: Raw, new: Raw) -> list[str]:
+    """What differs in two runtimes outside of the pods and what JobSet refuses: ``job_changes`` tells of the pods."""
+    sets = [((raw.get("spec") or EMPTY).get("template") or EMPTY).get("spec") or EMPTY for raw in (old, new)]
+    changed = _set_changes(sets)
+    left, right = (raw.get("replicatedJobs") or () for raw in sets)
+    if [job.get("name") for job in left] != [job.get("name") for job in right]:
+        return [*changed, "replicatedJobs"]
+    for one, two in zip(left, right, strict=True):
+        if one is two or one == two:
+            continue
+        specs = [(job.get("template") or EMPTY).get("spec") or EMPTY for job in (one, two)]
+        # How many pods a job has is told by the pods as built.
+        parts = [*_differ(specs, {"template", "completions", "parallelism"})]
+        if [*_differ((one, two), {"template", "name", "groupName", "replicas"})]:
+            parts.append("dependsOn")
+        changed += [f"{two.get('name')}: {part}" for part in parts]
+    return changed
+
+
+def _set_changes(sets: Sequence[Raw]) -> list[str]:
+    """The fields of a JobSet beside its jobs in which two runtimes differ."""
+    changed: list[str] = []
+    for field, default in _JOBSET.items():
+        values = [_filled(raw.get(field), default) for raw in sets]
+        if not same(values[0], values[1]):
+            changed.append(field)
+    return changed
 
 
 def runtime_changes(old: Raw, new: Raw) -> list[str]:
     """What differs in the jobs and the mlPolicy besides what JobSet lets change; ``failurePolicy`` is no part of it."""
     before, after = old.get("spec") or EMPTY, new.get("spec") or EMPTY
     policies = before.get("mlPolicy"), after.get("mlPolicy")
-    changed = [] if _same(_policy(policies[0]), _policy(policies[1])) else ["mlPolicy"]
+    changed = [] if same(_policy(policies[0]), _policy(policies[1])) else ["mlPolicy"]
     sets = [(spec.get("template") or EMPTY).get("spec") or EMPTY for spec in (before, after)]
-    for field, default in _JOBSET.items():
-        values = [_filled(raw.get(field), default) for raw in sets]
-        if not _same(values[0], values[1]):
-            changed.append(field)
+    changed += _set_changes(sets)
     left, right = (raw.get("replicatedJobs") or () for raw in sets)
     if [job.get("name") for job in left] != [job.get("name") for job in right]:
         return [*changed, "replicatedJobs"]
@@ -120,7 +146,7 @@ def runtime_changes(old: Raw, new: Raw) -> list[str]:
             unread.add("parallelism")
         parts = [*_differ(specs, unread), *_differ(inner, _MAY_CHANGE)]
         labels = [(job.get("template") or EMPTY).get("metadata") for job in (one, two)]
-        if not _same(labels[0], labels[1]):
+        if not same(labels[0], labels[1]):
             parts.append("metadata of the job template")
         if [*_differ((one, two), {"template", "name", "groupName"})]:
             parts.append("replicas or dependsOn")

@@ -18,6 +18,7 @@ _PLURALS: Final = {
     "ClusterTrainingRuntime": "clustertrainingruntimes",
     "JobSet": "jobsets",
     "Pod": "pods",
+    "ConfigMap": "configmaps",
     "PersistentVolumeClaim": "persistentvolumeclaims",
     "Workload": "workloads",
     "Event": "events",
