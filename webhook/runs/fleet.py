@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Any, Final
 
 from webhook.cluster.kinds import SNAPSHOT_SUFFIX
@@ -69,11 +70,7 @@ class FleetRun:
 
 
 class Fleet:
-    """All unfinished runs, in order of namespace and name.
-
-    ``jobsets`` are the runs that have one; None where JobSets are not known. ``notes`` says what could not be read.
-    Raises CannotDo where the TrainJobs themselves cannot be listed, and Unreachable.
-    """
+    """All unfinished runs, each list read when asked for; ``notes`` says what could not be. Raises Unreachable."""
 
     def __init__(self, api: Api, namespace: str | None) -> None:
         self._api = api
@@ -82,14 +79,22 @@ class Fleet:
         self._snapshots: dict[tuple[str, str], Runtime | str | None] = {}
         self._copies: dict[str, Runtime | str] = {}
         self._unreadable: dict[str, str] = {}
+
+    @cached_property
+    def runs(self) -> list[FleetRun]:
+        """In order of namespace and name. Raises CannotDo where TrainJobs cannot be listed."""
         found = [FleetRun(raw) for raw in self._lists.trainjobs() if not finished(raw)]
-        self.runs = sorted(found, key=lambda run: (run.namespace, run.name))
+        return sorted(found, key=lambda run: (run.namespace, run.name))
+
+    @cached_property
+    def jobsets(self) -> frozenset[tuple[str, str]] | None:
+        """Namespace and name of each JobSet; None where they cannot be listed."""
         listed = self._lists.of("jobsets", JOBSETS, _NO_JOBSETS)
-        self.jobsets: frozenset[tuple[str, str]] | None = None
-        if listed is not None:
-            self.jobsets = frozenset(
-                (str(one["metadata"].get("namespace") or "default"), str(one["metadata"]["name"])) for one in listed
-            )
+        if listed is None:
+            return None
+        return frozenset(
+            (str(one["metadata"].get("namespace") or "default"), str(one["metadata"]["name"])) for one in listed
+        )
 
     @property
     def notes(self) -> tuple[str, ...]:
