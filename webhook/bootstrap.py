@@ -112,6 +112,9 @@ class NothingKnown:
     def directories(self, namespace: str, claim: str, path: str | None = None) -> Sequence[RunDirectory] | Gap:
         return Gap.UNKNOWN
 
+    def serves_kueue(self) -> bool | None:
+        return None
+
     def release(self) -> Release | None:
         return None
 
@@ -253,6 +256,7 @@ def build_cluster(settings: Settings, policy: Policy, metrics: Metrics, worker: 
     from webhook.cluster.kinds import TRAINJOB, VOLUME, WATCHED
     from webhook.cluster.live import LiveViews, Reader, directories_by, work_out_heavy
     from webhook.cluster.needs import Needs as ClusterNeeds
+    from webhook.cluster.served import follow_kueue
     from webhook.cluster.tables import Tables
     from webhook.cluster.watch import Watch, Watches
 
@@ -278,7 +282,7 @@ def build_cluster(settings: Settings, policy: Policy, metrics: Metrics, worker: 
         volumes=watches.by_kind[VOLUME],
     )
     views = LiveViews(reader, tables, watches.by_kind, settings.lookup_timeout)
-    background: list[Job] = [watches.run]
+    background: list[Job] = [watches.run, partial(follow_kueue, connection.get, tables)]
     if worker is not None:
         elsewhere = partial(worker.directories, policy=policy)
         background.append(partial(work_out_heavy, tables, elsewhere, release))

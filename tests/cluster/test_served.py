@@ -1,8 +1,10 @@
-"""A CRD of a newer Trainer is told by the fields that none of ours has."""
+"""What a cluster serves: a CRD of a newer Trainer is told by fields that none of ours has, Kueue by its API."""
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,9 +14,10 @@ from prometheus_client import generate_latest
 
 from tests import fast_yaml, golden
 from webhook.bootstrap import _Served
+from webhook.cluster.connection import Refused, Unreachable
 from webhook.cluster.live_files import _crd_of
-from webhook.cluster.served import told, unknown_parts
-from webhook.cluster.tables import ServedTable
+from webhook.cluster.served import follow_kueue, serves_kueue, told, unknown_parts
+from webhook.cluster.tables import RunTable, ServedTable, Tables
 from webhook.metrics import Metrics
 from webhook.model.release import NEWEST, Release
 
@@ -96,3 +99,45 @@ def test_a_release_that_is_set_counts() -> None:
     table._changed = _Served(table, Release.V2_1, metrics, lambda: None)
     table.put(msgspec.json.encode(crd(Release.V2_3)))
     assert 'ckptguard_trainer_release{known="true",release="2.1"} 1.0' in generate_latest(metrics.registry).decode()
+
+
+@pytest.mark.parametrize(
+    ("answer", "known"),
+    [(b"{}", True), (Refused(404, ""), False), (Refused(403, ""), None), (Unreachable("away"), None)],
+)
+def test_whether_kueue_is_served(answer: bytes | Exception, known: bool | None) -> None:
+    async def get(path: str) -> bytes:
+        assert path == "/apis/kueue.x-k8s.io"
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    assert asyncio.run(serves_kueue(get)) is known
+
+
+def test_what_was_known_of_kueue_stands_while_nobody_answers() -> None:
+    tables = Tables()
+    tables.kueue = True
+
+    async def away(path: str) -> bytes:
+        raise Unreachable("away")
+
+    async def look() -> None:
+        with suppress(TimeoutError):
+            await asyncio.wait_for(follow_kueue(away, tables), 0.05)
+
+    asyncio.run(look())
+    assert tables.kueue is True
+
+
+def test_a_queue_that_is_named_later_is_noticed() -> None:
+    table = RunTable()
+    run: dict[str, Any] = {
+        "metadata": {"name": "one", "namespace": "team", "uid": "u", "generation": 1},
+        "spec": {"runtimeRef": {"name": "rt"}},
+    }
+    table.put(msgspec.json.encode(run))
+    assert [one.queued for one in table.of_runtime("ClusterTrainingRuntime", "", "rt")] == [False]
+    run["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "gpu"}
+    table.put(msgspec.json.encode(run))
+    assert [one.queued for one in table.of_runtime("ClusterTrainingRuntime", "", "rt")] == [True]

@@ -258,6 +258,17 @@ def test_kueues_entry_on_its_own() -> None:
     assert back(new, old, Release.V2_3, Policy(restore_managers=())).patch == ()
 
 
+@pytest.mark.parametrize("release", [Release.V2_3, Release.V2_4])
+def test_kueues_entry_whatever_it_holds(release: Release) -> None:
+    """0.17.0 and 0.19.2 write other labels and annotations into it."""
+    labels = {f"kueue.x-k8s.io/{name}": "gpu" for name in ("cluster-queue-name", "local-queue-name", "podset")}
+    metadata = {"labels": labels, "annotations": {"kueue.x-k8s.io/workload": "trainjob-run-1a2b3"}}
+    job = {"name": "node", "template": {"spec": {"template": {"metadata": metadata}}}}
+    newer = {**KUEUE, "trainingRuntimeSpec": {"template": {"spec": {"replicatedJobs": [job]}}}}
+    old = trainjob(runtimePatches=[USER, newer])
+    assert back(trainjob(runtimePatches=[USER]), old, release).object["spec"] == old["spec"]
+
+
 @pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
 def test_entries_come_back_in_their_old_order(order: tuple[int, ...]) -> None:
     run = trainjob(annotations=ASKED, runtimePatches=[USER])

@@ -24,7 +24,7 @@ from tests.e2e.objects import (
     trainjob,
     without_suspend,
 )
-from webhook.model.names import INJECTED, MANAGER
+from webhook.model.names import INJECTED, MANAGER, MODE
 
 KUEUE = "kueue.x-k8s.io/v1beta2"
 KUEUE_MANAGER = "kueue.x-k8s.io/manager"
@@ -219,17 +219,20 @@ def test_user_patch_beside_ours_and_kueues(queues: Queues) -> None:
         assert {"key": "gpu", "operator": "Exists"} in pod["spec"]["tolerations"]
 
 
-def test_what_kueue_would_drop_is_warned_about(queues: Queues) -> None:
+def test_what_kueue_would_drop_is_refused(queues: Queues) -> None:
     if queues.minor != "2.3":
         pytest.skip("the field is served from Trainer 2.3")
     job = changed(queues.job("run"), **override("2.3", {"terminationGracePeriodSeconds": 120}))
 
     ns = queues.namespace
 
-    run = queues.send("create", objects=[job])
+    refused = queues.send("create", objects=[job], check=False)
 
-    assert "[lost-by-kueue]" in run.stderr
-    # What the warning is about: Kueue rewrites the object, JobSet refuses other pods, and the run stays suspended.
+    assert refused.returncode != 0
+    assert "[lost-by-kueue]" in refused.stderr
+    queues.cluster.kubectl("label", "namespace", ns, f"{MODE}=warn", "--overwrite")
+    assert "[lost-by-kueue]" in queues.send("create", objects=[job]).stderr
+    # What the denial is about: Kueue rewrites the object, JobSet refuses other pods, and the run stays suspended.
     wait_until(
         "an event that says that JobSet refuses the pods",
         lambda: any('"vjobset.kb.io" denied' in event["message"] for event in queues.cluster.all_of("events", ns)),

@@ -38,6 +38,7 @@ def options_of(path: Path) -> argparse.Namespace:
     parser.add_argument("--trainer", type=parse_release)
     parser.add_argument("--old")
     parser.add_argument("--dry-run", action="store_true")
+    parser.add_argument("--kueue", action="store_true", help="the cluster serves Kueue")
     parser.add_argument("--user", default="")
     parser.add_argument("--only")
     first = path.read_text().split("\n", 1)[0]
@@ -61,7 +62,9 @@ def run_documents(
         if document.kind not in KINDS or options.only not in (None, document.name):
             continue
         release = served or options.trainer or infer_release(document.object.get("spec"))
-        decision = review_object(_request(document, before, options), FileView(documents, release), Policy(), release)
+        view = FileView(documents, release)
+        view.kueue = options.kueue or None
+        decision = review_object(_request(document, before, options), view, Policy(), release)
         broken += decision.broken
         found += [
             (document.label, finding) for finding in decision.findings if every or finding.rule == path.parent.name

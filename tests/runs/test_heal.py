@@ -275,3 +275,58 @@ def test_what_backoff_limit_0_takes_and_gives_is_said_where_it_is_added() -> Non
         assert part in text
     assert retries_words(after("keep")) == []
     assert retries_words([]) == []
+
+
+def unlabelled() -> tuple[str, Object]:
+    path, old = runtime()
+    old["spec"]["template"]["spec"]["replicatedJobs"][0]["template"]["metadata"] = {}
+    return path, old
+
+
+def queued(name: str) -> tuple[str, Object]:
+    path, busy = run(name)
+    busy["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "gpu"}
+    return path, busy
+
+
+def test_the_trainer_label_waits_for_runs_with_a_queue() -> None:
+    path, old = unlabelled()
+    api = FakeApi(dict([(path, old), queued("busy"), snapshot("busy")]))
+
+    (one,) = healed(api)
+
+    assert one.outcome == "added in part"
+    assert one.words == (
+        "with the trainer label Trainer changes the containers, and Kueue stops every unfinished run with a queue; "
+        "unfinished: team/busy"
+    )
+    stored = api.objects[path]
+    job = stored["spec"]["template"]["spec"]["replicatedJobs"][0]["template"]
+    assert "labels" not in job["metadata"]
+    assert job["spec"]["backoffLimit"] == 0
+    assert json.loads(stored["metadata"]["annotations"][INJECTED]) == {
+        "jobs": {"node": {"backoffLimit": 0, "terminationGracePeriodSeconds": 60}},
+        "maxRestarts": 3,
+    }
+    (again,) = healed(api)
+    assert again.outcome == "left"
+
+    # Once it has finished, the label comes too, and the record keeps what it had.
+    done_path, done = queued("busy")
+    done["status"]["conditions"] = [{"type": "Complete", "status": "True"}]
+    api.objects[done_path] = done
+    (last,) = healed(api)
+    assert last.outcome == "added"
+    recorded = json.loads(api.objects[path]["metadata"]["annotations"][INJECTED])
+    assert recorded["jobs"]["node"] == {"backoffLimit": 0, "label": "trainer", "terminationGracePeriodSeconds": 60}
+
+
+def test_a_run_without_a_queue_does_not_hold_the_label() -> None:
+    path, old = unlabelled()
+    (one,) = healed(FakeApi(dict([(path, old), run("busy"), snapshot("busy")])))
+    assert one.outcome == "added"
+
+
+def test_a_runtime_with_its_label_is_not_held_by_a_queue() -> None:
+    (one,) = healed(FakeApi(dict([runtime(), queued("busy"), snapshot("busy")])))
+    assert one.outcome == "added"

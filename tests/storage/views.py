@@ -95,6 +95,9 @@ class View:
     def directories(self, namespace: str, claim: str, path: str | None = None) -> Sequence[RunDirectory] | Gap:
         return [entry for entry in self.runs if entry.claim == claim and path in (None, entry.path)]
 
+    def serves_kueue(self) -> bool | None:
+        return None
+
     def release(self) -> Release | None:
         return None
 

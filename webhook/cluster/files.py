@@ -724,6 +724,8 @@ class FileView:
         self.assumed: Runtime | None = None
         """A runtime that counts where none of its kind and name is given."""
         self._release = release
+        self.kueue: bool | None = None
+        """Files tell nothing of it."""
         self.policy = policy or Policy()
         self._directories_of = directories_of or directories_of_trainjob
         self._directories: dict[tuple[str, str, str | None], list[RunDirectory]] | None = None
@@ -811,6 +813,9 @@ class FileView:
                     index.setdefault((run.namespace, name, None), []).append(found)
                     index.setdefault((run.namespace, name, where), []).append(found)
         return self._directories.get((namespace, claim, path), ())
+
+    def serves_kueue(self) -> bool | None:
+        return self.kueue
 
     def release(self) -> Release | None:
         return self._release

@@ -391,6 +391,9 @@ class LiveView:
             return Gap.UNKNOWN
         return self._tables.runs.directories(namespace, claim, path)
 
+    def serves_kueue(self) -> bool | None:
+        return None if self._tables is None else self._tables.kueue
+
     def release(self) -> Release | None:
         return self._release or (None if self._tables is None else self._tables.served.release)
 

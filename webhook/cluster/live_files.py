@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,7 +19,7 @@ from webhook.cluster.files import Document, FileView
 from webhook.cluster.kinds import TRAINJOB, served_release
 from webhook.cluster.live import LiveView, Reader, read_into
 from webhook.cluster.objects import parse_run
-from webhook.cluster.served import told, unknown_parts
+from webhook.cluster.served import serves_kueue, told, unknown_parts
 from webhook.model.cluster import (
     Claim,
     CsiDriver,
@@ -155,6 +156,11 @@ class LiveFiles(FileView):
     def directories(self, namespace: str, claim: str, path: str | None = None) -> Sequence[RunDirectory] | Gap:
         self._merge(namespace)
         return super().directories(namespace, claim, path)
+
+    def serves_kueue(self) -> bool | None:
+        if self.kueue is None:
+            self.kueue = self._runner.run(serves_kueue(partial(self._connection.get, seconds=_SECONDS)))
+        return self.kueue
 
     def release(self) -> Release | None:
         return self._served

@@ -20,7 +20,7 @@ from webhook.model.cluster import (
     Runtime,
     StorageClass,
 )
-from webhook.model.names import DEFAULT_CLASS
+from webhook.model.names import DEFAULT_CLASS, QUEUE_LABEL
 from webhook.model.size import parse_bytes
 
 _BETA_CLASS: Final = "volume.beta.kubernetes.io/storage-class"
@@ -175,6 +175,7 @@ def parse_run(raw: Mapping[str, Any]) -> Run:
         spec.get("suspend") is True,
         _text(reference, "kind") or "ClusterTrainingRuntime",
         _text(reference, "name"),
+        bool(_text(_map(metadata, "labels"), QUEUE_LABEL)),
     )
 
 

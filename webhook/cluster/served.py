@@ -1,10 +1,12 @@
-"""What the served CRD of TrainJobs has that the CRD of no known release has: then Trainer is newer than this engine."""
+"""What a cluster serves: a Trainer that is newer than this engine, told by its CRD, and Kueue."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any, Final
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from typing import Any, Final, Protocol
 
+from webhook.cluster.connection import NoCluster, Refused, Unreachable
 from webhook.model.fields import nodes_of_crds
 from webhook.model.release import NEWEST
 
@@ -12,6 +14,33 @@ _KIND: Final = "TrainJob"
 _VERSION: Final = "v1alpha1"
 _NAMED: Final = 3
 _EVERYWHERE: Final = ("apiVersion", "kind", "metadata")
+_KUEUE: Final = "/apis/kueue.x-k8s.io"
+"""Discovery, which every authenticated user may read."""
+_PAUSE: Final = 60.0
+"""Seconds between two looks for Kueue, which is installed once."""
+
+
+class _Told(Protocol):
+    kueue: bool | None
+
+
+async def serves_kueue(get: Callable[[str], Awaitable[bytes]]) -> bool | None:
+    """Whether the cluster serves Kueue's API; None where it cannot be told."""
+    try:
+        await get(_KUEUE)
+    except Refused as refused:
+        return False if refused.status == 404 else None
+    except (Unreachable, NoCluster):
+        return None
+    return True
+
+
+async def follow_kueue(get: Callable[[str], Awaitable[bytes]], told: _Told) -> None:
+    """Keep ``told.kueue`` up to date until cancelled; what was known stands while nobody answers."""
+    while True:
+        found = await serves_kueue(get)
+        told.kueue = told.kueue if found is None else found
+        await asyncio.sleep(_PAUSE)
 
 
 def unknown_parts(crd: Mapping[str, Any]) -> tuple[str, ...]:

@@ -494,11 +494,11 @@ class RunTable:
             before is not None
             and generation is not None
             and before.generation == generation
-            and before.run.uid == run.uid
+            and before.run == run
             and key not in self._pending
             and key not in self._heavy
         ):
-            # Its status changed: the pods are the same.
+            # Its status changed, or an annotation: the pods are the same, and so is its queue.
             return key
         self._forget(key)
         self._rows[key] = _Kept(run, generation, ())
@@ -657,6 +657,8 @@ class Tables:
         self.runtimes = RuntimeTable(RUNTIME, lambda key: self.runs.runtime_came((RUNTIME, *key)))
         self.served = ServedTable(lambda: self.served_changed())
         self.served_changed: Callable[[], None] = lambda: None
+        self.kueue: bool | None = None
+        """Whether the cluster serves Kueue; None: not known (``served.follow_kueue``)."""
         self.by_kind: dict[str, Table] = {
             CLAIM: self.claims,
             VOLUME: self.volumes,

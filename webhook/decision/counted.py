@@ -90,6 +90,9 @@ class Counted:
     def directories(self, namespace: str, claim: str, path: str | None = None) -> Sequence[RunDirectory] | Gap:
         return self._view.directories(namespace, claim, path)
 
+    def serves_kueue(self) -> bool | None:
+        return self._view.serves_kueue()
+
     def release(self) -> Release | None:
         return self._view.release()
 

@@ -137,6 +137,8 @@ class Run(Struct, frozen=True):
     suspended: bool = False
     runtime_kind: str = "ClusterTrainingRuntime"
     runtime_name: str = ""
+    queued: bool = False
+    """Whether it has a Kueue queue."""
 
 
 def finished(trainjob: Mapping[str, Any]) -> bool:
@@ -212,6 +214,10 @@ class ClusterView(Protocol):
 
         The one of name ``besides`` is not counted.
         """
+        ...
+
+    def serves_kueue(self) -> bool | None:
+        """Whether the cluster serves Kueue's API; None where that is not known."""
         ...
 
     def release(self) -> Release | None:

@@ -14,18 +14,20 @@ Good:
       trainer:
         env:
         - name: WANDB_MODE    # no value is the empty one
-Reads: the queue label at CREATE, and what a write of Kueue 0.17 loses: it writes whole objects with the types of
+Reads: the queue label at CREATE, whether the cluster serves Kueue (then a grace period is a denial, since the run never
+    starts), and what a write of Kueue loses (seen with 0.17.0 and 0.19.2): it writes whole objects with the types of
     Trainer 2.2, which do not have `terminationGracePeriodSeconds` in `runtimePatches`, and whose encoder leaves out
-    empty texts, lists and maps and what is false. The CRD of 2.2 and 2.3 takes that for a change of `spec.trainer`, of
-    `spec.initializer`, or of volumes, containers and security context in a patch, which are immutable.
+    empty texts, lists and maps and what is false. The CRD of 2.2 and later takes that for a change of `spec.trainer`,
+    of `spec.initializer`, or of volumes, containers and security context in a patch, which are immutable.
 Silent when: the TrainJob has no queue; the release is 2.0 or 2.1; the object is updated.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any, Final
 
+from webhook.effective.kueue import GRACE, PARTS, PARTS_OF_POD, dropped_grace, emptied
 from webhook.effective.overrides import overrides_of
 from webhook.model.finding import Finding, Origin, Severity
 from webhook.model.names import QUEUE_LABEL
@@ -34,16 +36,6 @@ from webhook.model.rule import Rule
 from webhook.model.sign import QUEUED
 from webhook.model.subject import Subject
 
-_FIELDS: Final = ("terminationGracePeriodSeconds",)
-_PARTS: Final = ("trainer", "initializer")
-_PARTS_OF_POD: Final = ("volumes", "initContainers", "containers", "imagePullSecrets", "securityContext")
-"""Immutable in the CRD, and compared as a whole. Where all of it is empty, it is dropped whole, which passes."""
-_TEXTS: Final = frozenset(("value", "apiVersion", "containerName", "subPath", "subPathExpr", "medium", "volumeName"))
-_MAPS: Final = frozenset(("limits", "requests", "volumeAttributes", "options", "matchLabels", "labels", "annotations"))
-"""Fields that Go leaves out where they are empty; a pointer (``image``, ``emptyDir``) stays."""
-_POINTERS: Final = (".csi", ".azureDisk")
-"""Where ``readOnly`` is one."""
-_KEPT: Final = ("sources", "monitors")
 _SHOWN: Final = 6
 
 
@@ -54,7 +46,7 @@ def check(subject: Subject) -> Iterator[Finding]:
     if not queue or not subject.release.at_least(Release.V2_2):
         return
     if not subject.claims_elsewhere:
-        for name in _PARTS:
+        for name in PARTS:
             if part := subject.spec.get(name):
                 field = f"spec.{name}"
                 yield from _emptied(Origin(subject.label, field, field), part, queue)
@@ -63,28 +55,27 @@ def check(subject: Subject) -> Iterator[Finding]:
     for name, overrides in overrides_of(subject.spec, subject.label, subject.release).items():
         for override in overrides:
             if not subject.claims_elsewhere:
-                for kind in _PARTS_OF_POD:
+                for kind in PARTS_OF_POD:
                     if part := override.layer.pod.get(kind):
                         yield from _emptied(override.layer.at(kind, short=kind), part, queue, name)
-            if not subject.release.at_least(Release.V2_3):
-                continue
-            for field in _FIELDS:
-                if (value := override.layer.pod.get(field)) is None:
-                    continue
-                job = subject.effective.job(name) if subject.effective is not None else None
-                place = f"{job.job_origin.object} {job.job_origin.field}" if job is not None else "the runtime"
-                yield Finding(
-                    override.layer.at(field, short=field),
-                    f'Kueue 0.17 drops {field} of job "{name}", the run never starts: queue "{queue}"',
-                    f"# in {place}, and out of runtimePatches:\ntemplate:\n  spec:\n    {field}: {value}",
-                    job=name,
-                    subject=field,
-                )
+    # Kueue's types are those of 2.2, so nobody but the runtime can hold it. Where Kueue is served the run never starts.
+    raised = Severity.DENY if subject.cluster.serves_kueue() else None
+    for name, override, value in dropped_grace(subject.spec, subject.label, subject.release):
+        job = subject.effective.job(name) if subject.effective is not None else None
+        place = f"{job.job_origin.object} {job.job_origin.field}" if job is not None else "the runtime"
+        yield Finding(
+            override.layer.at(GRACE, short=GRACE),
+            f'Kueue (0.17, 0.19) drops {GRACE} of job "{name}", the run never starts: queue "{queue}"',
+            f"# in {place}, and out of runtimePatches:\ntemplate:\n  spec:\n    {GRACE}: {value}",
+            raised=raised,
+            job=name,
+            subject=GRACE,
+        )
 
 
 def _emptied(part: Origin, raw: Any, queue: str, job: str = "") -> Iterator[Finding]:
     """One finding for what is dropped of an immutable part, at the first place."""
-    lost = list(_lost(raw, ""))
+    lost = list(emptied(raw))
     if not lost:
         return
     path, text = lost[0]
@@ -99,32 +90,12 @@ def _emptied(part: Origin, raw: Any, queue: str, job: str = "") -> Iterator[Find
         fix.append(f"#   and {len(lost) - _SHOWN} more")
     yield Finding(
         Origin(part.object, part.field + path, part.short + path if not job else part.short),
-        f'Kueue 0.17 drops "{text}"{more}, the run never starts: queue "{queue}"',
+        f'Kueue (0.17, 0.19) drops "{text}"{more}, the run never starts: queue "{queue}"',
         "\n".join(fix),
         job=job,
         subject=f"{part.short} emptied",
         why="the CRD takes Kueue's write for a change of an immutable field and refuses it, so the run stays suspended",
     )
-
-
-def _lost(raw: Any, path: str) -> Iterator[tuple[str, str]]:
-    """Path (below the part) and text of every field that Go's encoder leaves out."""
-    if isinstance(raw, Mapping):
-        for key, value in raw.items():
-            if value == "" and key in _TEXTS:
-                yield f"{path}.{key}", f"{key}: ''"
-            elif value is False and key == "readOnly" and not path.endswith(_POINTERS):
-                yield f"{path}.{key}", f"{key}: false"
-            elif value == [] and key not in _KEPT:
-                yield f"{path}.{key}", f"{key}: []"
-            elif value == {} and key in _MAPS:
-                yield f"{path}.{key}", f"{key}: {{}}"
-            elif value and not isinstance(value, str):
-                yield from _lost(value, f"{path}.{key}")
-    elif isinstance(raw, list):
-        for index, item in enumerate(raw):
-            if item and not isinstance(item, str):
-                yield from _lost(item, f"{path}[{index}]")
 
 
 RULE = Rule(

@@ -11,12 +11,12 @@ Good:
     # a new TrainJob, on the same checkpoint directory
     metadata:
       name: digits-8
-Reads: the pods before and after; whether the TrainJob is or gets suspended; for a runtime in Trainer 2.0-2.2, its
-    unfinished TrainJobs.
+Reads: the pods before and after; whether the TrainJob is or gets suspended; for a runtime its unfinished TrainJobs:
+    in Trainer 2.0-2.2 all of them, from 2.3 on those with a Kueue queue, which Kueue stops after an edit of containers.
 Silent when: only labels, annotations, nodeSelector, tolerations or scheduling gates change; the run is finished; the
     CRD or Trainer's webhook refuses the change itself (another order of ``env`` passes both, and so does a
-    ``spec.trainer`` where there was none); no JobSet was made; 2.3 has its own copy of the runtime; what our defaults
-    had added comes back.
+    ``spec.trainer`` where there was none); no JobSet was made; from 2.3 on no container of the runtime changes (each
+    run has its own copy); what our defaults had added comes back.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from typing import Any, Final
 from webhook.effective import build_trainer_pods
 from webhook.effective.buildable import find_refusals
 from webhook.effective.changes import job_changes, runtime_changes
+from webhook.effective.kueue import container_changes
 from webhook.model.cluster import Gap, Run, Runtime
 from webhook.model.finding import Finding, Origin, Severity
 from webhook.model.injected import without_returned
@@ -38,6 +39,7 @@ from webhook.model.sign import UPDATED
 from webhook.model.subject import Subject
 
 _NAMED: Final = 50
+_QUEUED: Final = 5
 
 
 def check(subject: Subject) -> Iterator[Finding]:
@@ -49,6 +51,8 @@ def check(subject: Subject) -> Iterator[Finding]:
         yield from _trainjob(subject)
     elif not subject.release.at_least(Release.V2_3):
         yield from _runtime(subject)
+    else:
+        yield from _queued(subject)
 
 
 def _trainjob(subject: Subject) -> Iterator[Finding]:
@@ -153,9 +157,7 @@ def _runtime(subject: Subject) -> Iterator[Finding]:
     runs = subject.cluster.runs_of_runtime(request.kind, request.namespace, request.name)
     if runs == () or runs == []:
         return
-    told = ", ".join(f'"{change}"' for change in changed[:3]) + (
-        f" and {len(changed) - 3} more" if len(changed) > 3 else ""
-    )
+    told = _told(changed)
     where = Origin(subject.label, "spec", "spec")
     fix = (
         f"# wait until the runs are finished, or give the change to a new runtime:\nmetadata:\n  name: {request.name}-2"
@@ -185,6 +187,52 @@ def _runtime(subject: Subject) -> Iterator[Finding]:
     )
 
 
+def _queued(subject: Subject) -> Iterator[Finding]:
+    """2.3 and later: Trainer keeps a copy for each run, and Kueue compares its Workload with the runtime as it is.
+
+    Seen with Kueue 0.17.0 and 0.19.2: at its next event each run with a queue is stopped and queued again, with the
+    pods of before.
+    """
+    request = subject.request
+    runtimes = [
+        Runtime(request.kind, request.namespace, request.name, raw, {})
+        for raw in (request.old or EMPTY, request.object)
+    ]
+    before, now = (build_trainer_pods(None, runtime, subject.release) for runtime in runtimes)
+    changed = container_changes(before, now)
+    if not changed:
+        return
+    runs = subject.cluster.runs_of_runtime(request.kind, request.namespace, request.name)
+    if isinstance(runs, Gap):
+        return
+    queued = [run for run in runs if run.queued]
+    if not queued:
+        return
+    told = _told(changed)
+    plural = "" if len(queued) == 1 else "s"
+    names = ", ".join(f'"{run.namespace}/{run.name}"' for run in queued[:_QUEUED])
+    more = f" and {len(queued) - _QUEUED} more" if len(queued) > _QUEUED else ""
+    fix = f"# wait until they are finished, or give the change to a new runtime:\nmetadata:\n  name: {request.name}-2"
+    yield Finding(
+        Origin(subject.label, "spec", "spec"),
+        f"after the change of {told} Kueue stops {len(queued)} queued TrainJob{plural}: {names}{more}",
+        fix,
+        private=f"{names}{more}",
+        counted=(
+            f"after the change of {told} Kueue stops {len(queued)} queued TrainJob{plural}",
+            f"{fix}\n# which they are, with your own rights: ckptguard preflight --runtime <this file>",
+        ),
+        at_most=Severity.WARN,
+        subject="queued",
+        why=_WHY_QUEUED,
+    )
+
+
+def _told(changed: Sequence[str]) -> str:
+    more = f" and {len(changed) - 3} more" if len(changed) > 3 else ""
+    return ", ".join(f'"{change}"' for change in changed[:3]) + more
+
+
 def _listed(runs: Sequence[Run]) -> str:
     asleep = [f"{run.namespace}/{run.name}" for run in runs if run.suspended]
     awake = [f"{run.namespace}/{run.name}" for run in runs if not run.suspended]
@@ -210,6 +258,9 @@ LISTING: Final = (
 _WHY_RUNTIME: Final = (
     "Trainer 2.0 to 2.2 writes the change to JobSets that exist, and JobSet refuses it: suspended runs never resume, "
     "running ones cannot be suspended or preempted"
+)
+_WHY_QUEUED: Final = (
+    "each is stopped at its next event and queued again, with the pods of before: where the queue is full it waits"
 )
 
 RULE = Rule(

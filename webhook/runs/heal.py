@@ -3,7 +3,8 @@
 A runtime lacks it when it was made before the guard, while the guard was down, or under another policy. Trainer 2.0 to
 2.2 writes a runtime's pod template into the JobSets of unfinished runs, and JobSet refuses that for ever: there only
 ``failurePolicy`` is added while a run is unfinished. Trainer 2.3 works from a copy for each run; where a run has none
-yet, its runtime is left.
+yet, its runtime is left. The trainer label changes what Kueue sees of the containers, and Kueue then stops every run
+with a queue (seen with 0.17.0 and 0.19.2): it is not added while such a run is unfinished.
 """
 
 from __future__ import annotations
@@ -35,6 +36,11 @@ _FAILURE_POLICY: Final = ("spec", "template", "spec", "failurePolicy")
 _RECORD: Final = pointer(("metadata", "annotations", INJECTED))
 _WRITER: Final = "ckptguard-runtimes"
 _NAMED: Final = 10
+_LABELS: Final = re.compile(r"/spec/template/spec/replicatedJobs/\d+/template/metadata(/|$)")
+"""What a default writes there is the trainer label."""
+_STOPPED_BY_KUEUE: Final = (
+    "with the trainer label Trainer changes the containers, and Kueue stops every unfinished run with a queue"
+)
 
 
 class Lacking(Struct, frozen=True):
@@ -159,6 +165,10 @@ def lacking(raw: Raw, cluster: Cluster, policy: Policy, view: FileView | None = 
             why = why or reason
     version = str(metadata.get("resourceVersion"))
     now = patch if not held else _failure_policy_alone(raw, done.object, before)
+    if not held and any(_LABELS.match(str(op["path"])) for op in patch):
+        queued = [run for run in cluster.runs_of(kind, namespace, name) if run.queued]
+        if queued:
+            held, why, now = queued, _STOPPED_BY_KUEUE, _without_label(done.patch, before, done.object)
     return Lacking(kind, namespace, name, version, patch, now, tuple(held), why)
 
 
@@ -252,6 +262,25 @@ def _failure_policy_alone(raw: Raw, wanted: Raw, before: AddedToRuntime | None) 
     draft.set(_FAILURE_POLICY, policy)
     record(draft, AddedToRuntime(before.jobs if before else {}, policy.get("maxRestarts")))
     return tuple(draft.patch)
+
+
+def _without_label(filled: Sequence[Raw], before: AddedToRuntime | None, wanted: Raw) -> tuple[Raw, ...]:
+    """The patch without the trainer label, its record too; empty where it holds nothing else."""
+    kept = [op for op in filled if not _LABELS.match(str(op["path"]))]
+    added = read_added_to_runtime(wanted)
+    if added is None or not any(op["path"] != _RECORD and op["path"] != "/metadata/annotations" for op in kept):
+        return ()
+    jobs = {name: msgspec.structs.replace(job, label=None) for name, job in added.jobs.items()}
+    without = AddedToRuntime({name: job for name, job in jobs.items() if job != AddedToJob()}, added.max_restarts)
+    text = msgspec.json.encode(without, order="deterministic").decode()
+    recorded: list[Raw] = []
+    for op in kept:
+        if op["path"] == _RECORD:
+            op = {**op, "value": text}
+        elif op["path"] == "/metadata/annotations":
+            op = {**op, "value": {**op["value"], INJECTED: text}}
+        recorded.append(op)
+    return _with_record(recorded, before, without) if before is not None else tuple(recorded)
 
 
 def _with_record(patch: Sequence[Raw], before: AddedToRuntime | None, added: AddedToRuntime | None) -> tuple[Raw, ...]:

@@ -61,6 +61,7 @@ QUESTIONS: Final = (
     "runs_of_runtime",
     "directories",
     "excused_runs",
+    "serves_kueue",
     "release",
     "why_unknown",
 )
@@ -227,6 +228,10 @@ class RemoteView:
 
     def directories(self, namespace: str, claim: str, path: str | None = None) -> Sequence[RunDirectory] | Gap:
         found: Sequence[RunDirectory] | Gap = self._ask("directories", namespace, claim, path)
+        return found
+
+    def serves_kueue(self) -> bool | None:
+        found: bool | None = self._ask("serves_kueue")
         return found
 
     def release(self) -> Release | None:
