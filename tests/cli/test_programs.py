@@ -329,3 +329,28 @@ def test_the_name_that_counts_is_the_one_it_is_renamed_to(run: Run, tmp_path: Pa
     )
     file = write(tmp_path, "train.py", folded.replace("{step:08d}", number))
     assert ("text-order-resume" in found(run, file)) is (number == "{step}")
+
+
+@pytest.mark.parametrize(
+    ("path", "told"),
+    [
+        ('f"s3://runs/step_{step:08d}.pt"', True),
+        ('f"hdfs://runs/step_{step:08d}.pt"', True),
+        ('fsspec.open(f"s3://runs/step_{step:08d}.pt", "wb").open()', False),
+        ('f"runs/step_{step:08d}.pt"', False),
+    ],
+)
+def test_an_address_that_is_taken_for_a_path(run: Run, tmp_path: Path, path: str, told: bool) -> None:
+    text = f"""\
+import fsspec
+import torch
+
+net = torch.nn.Linear(2, 2)
+adam = torch.optim.AdamW(net.parameters())
+for step in range(1000):
+    net(torch.randn(2, 2)).sum().backward()
+    adam.step()
+    if step % 50 == 0:
+        torch.save({{"net": net.state_dict(), "adam": adam.state_dict()}}, {path})
+"""
+    assert ("ephemeral-checkpoint" in found(run, write(tmp_path, "train.py", text))) is told

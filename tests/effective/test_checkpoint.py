@@ -73,9 +73,18 @@ def test_a_relative_directory_stands_below_workingdir() -> None:
     assert one(env(("CKPT_DIR", "out"))).status is DirectoryStatus.UNRESOLVED
 
 
-def test_an_address_is_no_directory_of_the_pod() -> None:
-    found = one(env(("CKPT_DIR", "s3://bucket/run")))
-    assert (found.directory, found.storage.kind, found.mount) == ("s3://bucket/run", StorageKind.UNKNOWN, None)
+@pytest.mark.parametrize(
+    ("address", "kind"),
+    [
+        ("s3://bucket/run", StorageKind.OBJECT_STORE),
+        ("hdfs://name/run", StorageKind.OBJECT_STORE),
+        ("ABFS://box@store/run", StorageKind.OBJECT_STORE),
+        ("wandb://team/run", StorageKind.UNKNOWN),
+    ],
+)
+def test_an_address_is_no_directory_of_the_pod(address: str, kind: StorageKind) -> None:
+    found = one(env(("CKPT_DIR", address)))
+    assert (found.directory, found.storage.kind, found.mount) == (address, kind, None)
 
 
 @pytest.mark.parametrize(

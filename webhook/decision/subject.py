@@ -14,7 +14,7 @@ from webhook.model.cluster import ClusterView, Gap, Runtime
 from webhook.model.fields import as_stored
 from webhook.model.finding import Origin
 from webhook.model.names import MULTIKUEUE, REQUIRE
-from webhook.model.pod import Checkpoint, DirectoryStatus, EffectiveJob, EffectiveSet, Raw, Storage
+from webhook.model.pod import Checkpoint, DirectoryStatus, EffectiveJob, EffectiveSet, Raw, Storage, StorageKind
 from webhook.model.policy import Policy
 from webhook.model.release import Release
 from webhook.model.request import Request
@@ -22,7 +22,7 @@ from webhook.model.script import Program, Written
 from webhook.model.subject import Subject
 from webhook.programs import find_directory, find_programs, origin_of, remarks_on
 from webhook.programs.rules import program_rule
-from webhook.storage import classify
+from webhook.storage import cannot_do, classify, staged
 
 if TYPE_CHECKING:
     from webhook.programs import Script
@@ -206,6 +206,8 @@ def _classifier(
     claims_elsewhere = elsewhere or request.kind == "ClusterTrainingRuntime"
 
     def classify_here(job: EffectiveJob, container: Raw, mount: Raw | None, volume: Raw | None) -> Storage:
+        if volume is not None and (uploads := staged(container, mount, volume)) is not None:
+            return uploads
         made = template(str(mount.get("name"))) if template is not None and mount is not None else None
         return classify(volume, mount, made, request.namespace, cluster, policy, claims_elsewhere, run)
 
@@ -215,12 +217,20 @@ def _classifier(
 def _programs(
     built: Built, checkpoints: tuple[Checkpoint, ...], policy: Policy, annotations: tuple[Mapping[str, Any], ...]
 ) -> tuple[Program, ...]:
-    launches = launches_of(built.effective, checkpoints, policy, annotations)
+    launches = launches_of(built.effective, checkpoints, policy, annotations, _cannot(checkpoints))
     key = ("programs", policy.directory.variables, launches.told)
     found: tuple[Program, ...] | None = built.known.get(key)
     if found is None:
         found = built.known[key] = find_programs(built.effective, built.environment, launches)
     return found
+
+
+def _cannot(checkpoints: tuple[Checkpoint, ...]) -> tuple[str, ...]:
+    """What the storage under the first declared directory cannot do."""
+    for checkpoint in checkpoints:
+        if checkpoint.directory is not None and checkpoint.status is not DirectoryStatus.INFERRED:
+            return cannot_do(checkpoint.storage) if checkpoint.storage.kind is StorageKind.OBJECT_STORE else ()
+    return ()
 
 
 def _annotations(obj: Raw, runtime: Runtime | Gap) -> tuple[Mapping[str, Any], ...]:

@@ -20,6 +20,7 @@ from msgspec.structs import replace
 from webhook.effective.expansion import Value, evaluate, expand, references
 from webhook.effective.flags import find_flag
 from webhook.effective.launch import EnvironmentOf, environment_of
+from webhook.model.addresses import OBJECT_STORES, as_path, scheme_of
 from webhook.model.finding import Origin
 from webhook.model.path import components
 from webhook.model.pod import (
@@ -43,6 +44,7 @@ UNJUDGED: Final = Storage(StorageKind.UNKNOWN, "nobody has asked yet")
 _NONE: Final = Storage(StorageKind.NONE, "no checkpoint directory is declared")
 _UNRESOLVED: Final = Storage(StorageKind.UNKNOWN, "the checkpoint directory is not known before the pod runs")
 _ADDRESS: Final = Storage(StorageKind.UNKNOWN, "the checkpoint directory is an address, not a directory of the pod")
+_OBJECT_STORE: Final = Storage(StorageKind.OBJECT_STORE, "the checkpoint directory is an address of an object store")
 _RELATIVE: Final = Storage(
     StorageKind.UNKNOWN, "the checkpoint directory is relative to the image's own working directory"
 )
@@ -136,8 +138,11 @@ def _checkpoint(
     if "://" in text:
         local = _local_path(text)
         if local is None:
+            told = None if written_by is None else written_by(job, container)
+            same = told[0] if told is not None and told[0].directory == text else None
+            storage = _of_address(text, "" if same is None else same.local, container)
             return Checkpoint(
-                job, container, status, _ADDRESS, text, written, name, None, None, value.per_pod, value.missing
+                job, container, status, storage, text, written, name, None, None, value.per_pod, value.missing
             )
         text = local
     directory = absolute(text, container)
@@ -190,6 +195,10 @@ def _inferred(
     told = None if written_by is None else written_by(job, container)
     if told is not None:
         written, origin = told
+        if "://" in written.directory:
+            storage = _of_address(written.directory, written.local, container)
+            where = written.directory
+            return Checkpoint(job, container, _INFERRED, storage, where, where, None, written.name, origin)
         return infer(effective, job, container, written.directory, written.name, origin)
     for source in container.get("envFrom") or ():
         prefix = source.get("prefix") or ""
@@ -203,6 +212,16 @@ def _inferred(
                     origin=_env_from_origin(job, str(container.get("name") or "")),
                 )
     return Checkpoint(job, container, DirectoryStatus.NONE, _NONE)
+
+
+def _of_address(address: str, local: str, container: Raw) -> Storage:
+    """What an address is worth. ``local`` is the writer that takes it for a path, which no volume lies under."""
+    if not local:
+        return _OBJECT_STORE if scheme_of(address) in OBJECT_STORES else _ADDRESS
+    path = absolute(as_path(address), container)
+    if path is not None and mount_under(container, path) is not None:
+        return _ADDRESS
+    return Storage(StorageKind.EPHEMERAL, f'{local} takes "{address}" for a path in the pod')
 
 
 def infer(

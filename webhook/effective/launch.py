@@ -60,7 +60,7 @@ def environment_of(effective: EffectiveSet) -> EnvironmentOf:
 class Launches:
     """``launches(job, container)``: how each container's program is started.
 
-    ``told`` is all that it depends on besides the pods: annotations and policy.
+    ``told`` is all that it depends on besides the pods: annotations, policy, and what the storage cannot do.
     """
 
     __slots__ = ("_directories", "_pods", "_variable", "told")
@@ -69,7 +69,7 @@ class Launches:
         self,
         pods: int,
         directories: tuple[str, ...],
-        told: tuple[float | None, int | None, int | None],
+        told: tuple[float | None, int | None, int | None, tuple[str, ...]],
         variable: str = "",
     ) -> None:
         self._pods = pods
@@ -88,7 +88,7 @@ class Launches:
                 processes = int(value) if value.isdecimal() and len(value) < 6 else _gpus(container)
             elif value:
                 fast = (value.rstrip("/"),)
-        seconds, params, lost = self.told
+        seconds, params, lost, cannot = self.told
         return Launch(
             self._pods,
             processes,
@@ -104,13 +104,19 @@ class Launches:
             not container.get("command"),
             job.spec.get("completionMode") == "Indexed",
             self._variable,
+            cannot=cannot,
         )
 
 
 def launches_of(
-    effective: EffectiveSet, checkpoints: Sequence[Checkpoint], policy: Policy, annotations: Sequence[Mapping[str, Any]]
+    effective: EffectiveSet,
+    checkpoints: Sequence[Checkpoint],
+    policy: Policy,
+    annotations: Sequence[Mapping[str, Any]],
+    cannot: tuple[str, ...] = (),
 ) -> Launches:
-    """The launch of each container. ``annotations`` are those of the object, then of its runtime."""
+    """The launch of each container. ``annotations`` are those of the object, then of its runtime; ``cannot`` is what
+    the storage under the declared directory cannot do."""
     directories: tuple[str, ...] = ()
     variable = ""
     for checkpoint in checkpoints:
@@ -126,7 +132,7 @@ def launches_of(
             seconds = None if billionths is None else billionths / BILLION
         if params is None and (text := given.get(MODEL_PARAMS)):
             params = parse_count(text)
-    told = (seconds, params, parse_duration(policy.limits.lost_work))
+    told = (seconds, params, parse_duration(policy.limits.lost_work), cannot)
     return Launches(effective.training_pods, directories, told, variable)
 
 

@@ -23,11 +23,15 @@ class Place(Struct, frozen=True):
 
 
 class Written(Struct, frozen=True):
-    """A directory that a program writes its checkpoints to: its path, what names it (an argument), and where."""
+    """A directory that a program writes its checkpoints to: its path, what names it (an argument), and where.
+
+    It may be an address (``s3://...``); ``local`` then names the writer that takes it for a path of the pod.
+    """
 
     directory: str
     name: str
     place: Place
+    local: str = ""
 
 
 BEHIND: Final = "# and behind these the items of command as they are"
@@ -128,6 +132,8 @@ class Launch(Struct, frozen=True):
     stable_hostname: bool = False
     variable: str = ""
     alone: bool = False
+    cannot: tuple[str, ...] = ()
+    """What the storage under the first directory cannot do: ``rename``, ``append``, ``overwrite``."""
 
 
 class Remarks(dict[str, "tuple[Remark, ...]"]):

@@ -22,6 +22,10 @@ from webhook.programs.program import Script, read_script
 from webhook.programs.rules import PROGRAM_RULES, program_rule
 
 KIND: Final = "Program"
+_ADDRESS: Final = "ephemeral-checkpoint"
+"""The one rule about storage that a program shows by itself: an address that is taken for a path."""
+KNOWN: Final = (*PROGRAM_RULES, _ADDRESS)
+"""The rules that may speak of a program alone."""
 _WEIGHT: Final = {Severity.DENY: 0, Severity.WARN: 1, Severity.AUDIT: 2}
 _LIGHTER: Final = {"deny": Severity.DENY, "warn": Severity.WARN, "audit": Severity.AUDIT}
 
@@ -78,10 +82,28 @@ def judge_alone(script: Script, own: str, settings: Mapping[str, str]) -> tuple[
                     f"{KIND}/{own}", rule_id, f"{rule_id} failed on it: {name}", "it was not looked at"
                 )
                 found.append((_WEIGHT[broken.severity], order, broken))
+        if settings.get(_ADDRESS) != "off" and (taken := _taken_for_a_path(script, own)) is not None:
+            found.append((_WEIGHT[taken.severity], -1, taken))
     finally:
         held.end()
     found.sort(key=lambda entry: entry[:2])
     return tuple(one for _, _, one in found)
+
+
+def _taken_for_a_path(script: Script, own: str) -> Judged | None:
+    """An address (``s3://...``) that the writer takes for a directory of this machine."""
+    written = directory_of(script)
+    if written is None or not written.local:
+        return None
+    remark = Remark(
+        written.place,
+        f'{written.local} takes "{written.directory}" for a path: nothing is ever in the store',
+        f"# {written.name}: a directory that outlives the run; from there a process of its own may upload",
+        subject="address",
+    )
+    return _judged(
+        _ADDRESS, Severity.WARN, remark, "a restart elsewhere finds an empty store and begins at step 0", own
+    )
 
 
 def _capped(severity: Severity, remark: Remark) -> Severity:
@@ -150,8 +172,8 @@ def _fault(names: Sequence[str], reason: str) -> str:
     if not names:
         return "the ignore comment names no rule: # ckptguard: ignore[never-resumed] why it may stay"
     for name in names:
-        if name not in PROGRAM_RULES:
-            close = near(name, PROGRAM_RULES)
+        if name not in KNOWN:
+            close = near(name, KNOWN)
             return f'the ignore comment names "{name}", which is no rule about programs' + (
                 f"; nearest: {close}" if close else "; see ckptguard rules"
             )

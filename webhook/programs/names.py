@@ -23,6 +23,8 @@ _SAVES: Final[dict[str, tuple[int | None, tuple[str, ...]]]] = {
     "safetensors.torch.save_file": (1, ("filename",)),
 }
 """Function -> position and keywords of the path."""
+LOCAL: Final = frozenset(_SAVES) - {"torch.distributed.checkpoint.save", "torch.distributed.checkpoint.async_save"}
+"""Functions for which a path is a file of the pod, whatever it looks like, where nothing else opened it."""
 _METHODS: Final[dict[str, tuple[int | None, tuple[str, ...]]]] = {
     "save_checkpoint": (0, ("save_dir", "filepath", "path")),
     "save_state": (0, ("output_dir",)),
@@ -52,6 +54,8 @@ class Save(Struct, frozen=True):
     text_order_fails: bool
     target: ast.expr | None = None
     """What the file is called in the end, where it is renamed after the save; ``value`` and ``name`` are of that."""
+    opener: str = ""
+    """What opened the file (``open``, ``fsspec.open``); empty where the save opens it by itself."""
 
 
 def saves(script: Script) -> tuple[Save, ...]:
@@ -90,7 +94,7 @@ def _add(
         node = call.argument("", position)
     if node is None:
         return
-    node, around = _opened(python, node, call.around)
+    node, around, opener = _opened(python, node, call.around)
     written = node
     renamed = _renamed(python).get(ast.dump(node))
     if renamed is not None and renamed[1].line >= call.line:
@@ -106,7 +110,7 @@ def _add(
     fresh = any(hole.kind == "fresh" for hole in holes)
     fails = numbered and not fresh and not _padded(python, node, around, call)
     target = None if node is written else node
-    out.append(Save(python, call, written, value, name_of(value), function, numbered, fails, target))
+    out.append(Save(python, call, written, value, name_of(value), function, numbered, fails, target, opener))
 
 
 def _renamed(python: Python) -> dict[str, tuple[ast.expr, Call]]:
@@ -131,20 +135,20 @@ def tag_of(python: Python, call: Call) -> ast.expr | None:
     return call.argument("tag", 1 if own else None)
 
 
-def _opened(python: Python, node: ast.expr, around: Around | None) -> tuple[ast.expr, Around | None]:
-    """``with open(path, "wb") as f: torch.save(x, f)``: the path of the file that is written to."""
+def _opened(python: Python, node: ast.expr, around: Around | None) -> tuple[ast.expr, Around | None, str]:
+    """``with open(path, "wb") as f: torch.save(x, f)``: the path of the file that is written to, and what opened it."""
     if isinstance(node, ast.Name):
         for binding in python.bindings(node, around):
             opened = binding.value
-            if (
-                isinstance(opened, ast.Call)
-                and python.source.dotted(opened.func)[0].rpartition(".")[2] == "open"
-                and opened.args
-            ):
-                return opened.args[0], binding.around
-    if isinstance(node, ast.Call) and python.source.dotted(node.func)[0] == "open" and node.args:
-        return node.args[0], around
-    return node, around
+            if isinstance(opened, ast.Call) and opened.args:
+                name = python.source.dotted(opened.func)[0]
+                if name.rpartition(".")[2] in ("open", "GFile"):
+                    return opened.args[0], binding.around, name
+    if isinstance(node, ast.Call) and node.args:
+        name = python.source.dotted(node.func)[0]
+        if name in ("open", "fsspec.open", "smart_open.open"):
+            return node.args[0], around, name
+    return node, around, ""
 
 
 def _padded(python: Python, node: ast.expr, around: Around | None, call: Call) -> bool:

@@ -6,8 +6,9 @@ from webhook.storage.instead import claim_instead, free_name, modes_needed, name
 from webhook.storage.kinds import classify
 from webhook.storage.offers import NewClaim, claim_offered, needed_size, offered_claims, plan_claim, size_annotation
 from webhook.storage.on_claim import path_on_claim
-from webhook.storage.reach import applies_group, driver_of, inline_reach, is_attached, provisioner_reach
+from webhook.storage.reach import applies_group, cannot_do, driver_of, inline_reach, is_attached, provisioner_reach
 from webhook.storage.sources import SOURCES, source_of
+from webhook.storage.staged import staged
 from webhook.storage.together import on_one_node, pod_annotation
 from webhook.storage.uses import Use, claim_signs, claim_uses, volume_uses
 
@@ -17,6 +18,7 @@ __all__ = [
     "Use",
     "applies_group",
     "binding_candidates",
+    "cannot_do",
     "claim_instead",
     "claim_offered",
     "claim_signs",
@@ -46,5 +48,6 @@ __all__ = [
     "size_annotation",
     "size_of",
     "source_of",
+    "staged",
     "volume_uses",
 ]

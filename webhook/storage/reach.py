@@ -22,6 +22,9 @@ def inline_reach(driver: str, policy: Policy) -> Reach | None:
 
 BUCKETS: Final = frozenset(("gcsfuse.csi.storage.gke.io", "s3.csi.aws.com"))
 """Drivers that mount a bucket of an object store."""
+_MOUNTPOINT: Final = "s3.csi.aws.com"
+"""Mountpoint for Amazon S3, which has no rename and no append (its SEMANTICS.md), and overwrites where its mount option
+``allow-overwrite`` says so. Cloud Storage FUSE does all three."""
 _NOT_ATTACHED: Final = frozenset(
     (
         "nfs.csi.k8s.io",
@@ -44,6 +47,15 @@ def driver_of(storage: Storage) -> str:
     if isinstance(storage.volume, PersistentVolume):
         return storage.volume.driver if storage.volume.source == "csi" else ""
     return storage.storage_class.provisioner if isinstance(storage.storage_class, StorageClass) else ""
+
+
+def cannot_do(storage: Storage) -> tuple[str, ...]:
+    """What a program cannot do on a bucket's mount: ``rename``, ``append``, ``overwrite``; nothing of other storage."""
+    if driver_of(storage) != _MOUNTPOINT:
+        return ()
+    volume = storage.volume
+    options = volume.mount_options if isinstance(volume, PersistentVolume) else ()
+    return ("rename", "append") if "allow-overwrite" in options else ("rename", "append", "overwrite")
 
 
 def is_attached(storage: Storage, cluster: ClusterView, policy: Policy) -> bool:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from webhook.model.script import Written
+from webhook.model.addresses import OBJECT_STORES, as_path, scheme_of
+from webhook.model.script import Place, Written
 from webhook.programs import Script
 from webhook.programs.flow import in_loop
 from webhook.programs.frameworks.accelerate import FRAMEWORK as ACCELERATE
@@ -26,7 +27,7 @@ from webhook.programs.frameworks.torchtune import FRAMEWORK as TORCHTUNE
 from webhook.programs.frameworks.training_hub import FRAMEWORK as TRAINING_HUB
 from webhook.programs.frameworks.verl import FRAMEWORK as VERL
 from webhook.programs.frameworks.xgboost import FRAMEWORK as XGBOOST
-from webhook.programs.names import saves
+from webhook.programs.names import LOCAL, saves
 from webhook.programs.values import head
 
 FRAMEWORKS: Final[tuple[Framework, ...]] = (
@@ -50,18 +51,41 @@ __all__ = ["FRAMEWORKS", "Framework", "Setting", "Use", "directory_of", "find_ca
 
 
 def directory_of(script: Script) -> Written | None:
-    """The directory that the program writes its checkpoints to, where its text names one whole."""
+    """The directory that the program writes its checkpoints to, where its text names one whole, or an address."""
     for use in find_uses(script):
         setting = use.directory
         if setting is None or not setting.given or (use.saves is not None and use.saves.value is False):
             continue
-        if isinstance(setting.value, str) and setting.value.startswith("/"):
+        if not isinstance(setting.value, str):
+            continue
+        if setting.value.startswith("/"):
             return Written(setting.value, setting.name, setting.place)
+        if scheme_of(setting.value) in OBJECT_STORES:
+            writes = use.framework.writes_to(setting.value)
+            return _address(
+                script,
+                setting.value,
+                setting.name,
+                setting.place,
+                "" if writes else use.framework.title.partition(",")[0],
+            )
     for save in saves(script):
         directory = head(save.value).rpartition("/")[0]
-        if save.numbered and directory.startswith("/") and in_loop(save.python, save.call):
+        if not save.numbered or not in_loop(save.python, save.call):
+            continue
+        if directory.startswith("/"):
             return Written(directory, save.function, save.python.at(save.call))
+        if scheme_of(directory) in OBJECT_STORES and save.function in LOCAL:
+            local = save.function if save.opener in ("", "open", "io.open") else ""
+            return _address(script, directory, save.function, save.python.at(save.call), local)
     return None
+
+
+def _address(script: Script, address: str, name: str, place: Place, local: str) -> Written:
+    """An address as it is, or the directory of the pod that it is for ``local``, where that is known."""
+    path = script.placed(as_path(address)) if local else address
+    known = isinstance(path, str) and path.startswith("/")
+    return Written(path if known else address, name, place, local)
 
 
 def find_uses(script: Script) -> tuple[Use, ...]:

@@ -58,5 +58,6 @@ FRAMEWORK = Framework(
     sigterm="not heard",
     ranks="every process writes its own part; loads at another number of processes",
     uses=uses,
+    remote=("*",),
     by_hand=True,
 )

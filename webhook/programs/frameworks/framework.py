@@ -8,6 +8,7 @@ from typing import Final
 
 from msgspec import Struct
 
+from webhook.model.addresses import scheme_of
 from webhook.model.script import Place
 from webhook.programs import UNKNOWN, Call, Python, Script, Value
 from webhook.programs.arguments import hides_flags
@@ -26,8 +27,10 @@ class Framework(Struct, frozen=True):
     (False: it fails). ``resumes_by_itself``: it resumes without being asked. ``flushes``: it saves on SIGTERM by
     itself. ``loads_directory``: what it resumes from is the directory of checkpoints, not one of them.
     ``by_hand``: it has no settings; the program's own loop calls it, and its uses are found by ``find_calls``.
-    ``guards_ranks``: several processes may call its save. ``keep_fix``, ``resume_fix`` and ``every_fix`` are the text
-    that sets the number of copies, the resume and the interval, as the user writes it.
+    ``guards_ranks``: several processes may call its save. ``remote``: the schemes of addresses that it writes to by
+    itself (``*``: any that its libraries know); for the rest an address is a path of the pod. ``keep_fix``,
+    ``resume_fix`` and ``every_fix`` are the text that sets the number of copies, the resume and the interval, as the
+    user writes it.
     """
 
     id: str
@@ -46,9 +49,14 @@ class Framework(Struct, frozen=True):
     loads_directory: bool = False
     by_hand: bool = False
     guards_ranks: bool = True
+    remote: tuple[str, ...] = ()
     keep_fix: str = ""
     resume_fix: str = ""
     every_fix: str = ""
+
+    def writes_to(self, address: str) -> bool:
+        """Whether it writes to an address by itself."""
+        return "*" in self.remote or scheme_of(address) in self.remote
 
 
 CELLS: Final = ("recognised", "saves", "resumes", "keeps", "sigterm", "ranks")

@@ -6,6 +6,7 @@ new at every start; ``save_top_k`` 1, ``save_last`` None, ``every_n_train_steps`
 (``fit(ckpt_path="last")`` looks for ``last*.ckpt`` alone, which only ``save_last`` writes, and starts afresh with a
 warning where there is none; ``"best"`` fails) and ``signal_connector.py`` (SIGTERM ends the loop by an exception, which
 ``save_on_exception=True`` and ``OnExceptionCheckpoint`` save; outside of SLURM nothing else does).
+``fabric/utilities/cloud_io.py``: what it writes goes through fsspec, to addresses too.
 """
 
 from __future__ import annotations
@@ -132,6 +133,7 @@ FRAMEWORK = Framework(
     sigterm="ModelCheckpoint(save_on_exception=True) saves",
     ranks="the first process writes",
     uses=uses,
+    remote=("*",),
     resumes_if_any=True,
     keep_fix='save_top_k=3, monitor="step", mode="max"',
     resume_fix='trainer.fit(..., ckpt_path="last")',

@@ -76,6 +76,7 @@ FRAMEWORK = Framework(
     sigterm="saves where jax.distributed is initialised",
     ranks="every process writes its own part",
     uses=uses,
+    remote=("*",),
     flushes=True,
     loads_directory=True,
     keep_fix="options=ocp.CheckpointManagerOptions(max_to_keep=3)",

@@ -13,8 +13,8 @@ Good:
       torch.save(state, "/mnt/ckpt/run/latest.pt.tmp")
       os.replace("/mnt/ckpt/run/latest.pt.tmp", "/mnt/ckpt/run/latest.pt")
 Reads: saves in a loop whose path is always the same, and the loads of the same path.
-Silent when: anything is renamed or linked; the name changes with the step; the program does not read that path, or
-reads it when training is over or to predict.
+Silent when: it lies on a bucket, where an object appears whole or not at all; anything is renamed or linked; the name
+changes with the step; the program does not read that path, or reads it when training is over or to predict.
 """
 
 from __future__ import annotations
@@ -23,15 +23,16 @@ import ast
 from collections.abc import Iterator
 from typing import Final
 
+from webhook.model.addresses import scheme_of
 from webhook.model.finding import Severity
 from webhook.model.rule import ProgramRule
 from webhook.model.script import Remark
 from webhook.programs import Script, Value
 from webhook.programs.flow import in_loop, is_no_start
 from webhook.programs.loads import Load, loads
-from webhook.programs.names import Save, saves
+from webhook.programs.names import LOCAL, Save, saves
 from webhook.programs.pasted import after, counter_of, with_import
-from webhook.programs.values import Text, Unknown, pieces, said
+from webhook.programs.values import Text, Unknown, head, pieces, said
 
 ID = "overwritten-checkpoint"
 _MOVES: Final = (
@@ -52,6 +53,8 @@ _WHOLE: Final = frozenset(
 
 
 def look(script: Script) -> Iterator[Remark]:
+    # An object appears when it is whole, or not at all; bucket-mount speaks of what the mount refuses.
+    bucket = bool(script.launch.cannot)
     if any(attr in python.source.by_attr for python in script.pythons for attr in _MOVES):
         return
     read = [
@@ -62,6 +65,8 @@ def look(script: Script) -> Iterator[Remark]:
     ]
     for save in saves(script):
         if save.function not in _WHOLE or not _is_fixed(save.value) or not in_loop(save.python, save.call):
+            continue
+        if (bucket or scheme_of(head(save.value))) and save.function in LOCAL:
             continue
         if "best" in save.name.lower() or not any(
             _same(save.value, value) and not _comes_later(load, save) and not is_no_start(load.python, load.call)
