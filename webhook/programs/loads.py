@@ -234,6 +234,11 @@ _PACKAGES: Final = frozenset(
         "peft",
         "orbax",
         "xgboost",
+        "lightgbm",
+        "keras",
+        "tensorflow",
+        "stable_baselines3",
+        "gymnasium",
     )
 )
 

@@ -14,15 +14,29 @@ from webhook.programs import Script
 from webhook.programs.flow import in_loop
 from webhook.programs.frameworks.accelerate import FRAMEWORK as ACCELERATE
 from webhook.programs.frameworks.axolotl import FRAMEWORK as AXOLOTL
+from webhook.programs.frameworks.composer import FRAMEWORK as COMPOSER
 from webhook.programs.frameworks.dcp import FRAMEWORK as DCP
 from webhook.programs.frameworks.deepspeed import FRAMEWORK as DEEPSPEED
+from webhook.programs.frameworks.dlrover import FRAMEWORK as DLROVER
+from webhook.programs.frameworks.easylm import FRAMEWORK as EASYLM
 from webhook.programs.frameworks.framework import Framework, Setting, Use, mended, told
 from webhook.programs.frameworks.hf_trainer import FRAMEWORK as HF_TRAINER
+from webhook.programs.frameworks.keras import FRAMEWORK as KERAS
+from webhook.programs.frameworks.lightgbm import FRAMEWORK as LIGHTGBM
 from webhook.programs.frameworks.lightning import FRAMEWORK as LIGHTNING
+from webhook.programs.frameworks.litgpt import FRAMEWORK as LITGPT
 from webhook.programs.frameworks.llamafactory import FRAMEWORK as LLAMAFACTORY
 from webhook.programs.frameworks.megatron import FRAMEWORK as MEGATRON
+from webhook.programs.frameworks.nemo import FRAMEWORK as NEMO
+from webhook.programs.frameworks.nvrx import FRAMEWORK as NVRX
+from webhook.programs.frameworks.odh_sdk import FRAMEWORK as ODH_SDK
+from webhook.programs.frameworks.open_clip import FRAMEWORK as OPEN_CLIP
+from webhook.programs.frameworks.openrlhf import FRAMEWORK as OPENRLHF
 from webhook.programs.frameworks.orbax import FRAMEWORK as ORBAX
 from webhook.programs.frameworks.pytorch import FRAMEWORK as PYTORCH
+from webhook.programs.frameworks.ray_train import FRAMEWORK as RAY_TRAIN
+from webhook.programs.frameworks.sb3 import FRAMEWORK as SB3
+from webhook.programs.frameworks.torchft import FRAMEWORK as TORCHFT
 from webhook.programs.frameworks.torchtune import FRAMEWORK as TORCHTUNE
 from webhook.programs.frameworks.training_hub import FRAMEWORK as TRAINING_HUB
 from webhook.programs.frameworks.verl import FRAMEWORK as VERL
@@ -45,6 +59,20 @@ FRAMEWORKS: Final[tuple[Framework, ...]] = (
     VERL,
     ORBAX,
     XGBOOST,
+    LITGPT,
+    COMPOSER,
+    NEMO,
+    RAY_TRAIN,
+    OPENRLHF,
+    OPEN_CLIP,
+    EASYLM,
+    SB3,
+    KERAS,
+    LIGHTGBM,
+    TORCHFT,
+    NVRX,
+    DLROVER,
+    ODH_SDK,
 )
 
 __all__ = ["FRAMEWORKS", "Framework", "Setting", "Use", "directory_of", "find_calls", "find_uses", "mended", "told"]

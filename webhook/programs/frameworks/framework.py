@@ -90,6 +90,7 @@ class Use(Struct):
     ``flushes``: True where it saves on SIGTERM.
     ``until``: the steps of the whole run. ``resume``: what the run is told to resume from (None: nothing).
     ``full``: False where a checkpoint lacks the optimizer. ``python`` is the text that uses it.
+    ``fast``: what it saves is on the node or in its memory, and goes with it.
     ``call`` is the call that holds the settings, ``invocation`` the command line that does. ``resume_fix`` and
     ``keep_fix`` replace the framework's where this use asks in another way.
     """
@@ -113,6 +114,7 @@ class Use(Struct):
     loads: Setting | None = None
     fixed: Setting | None = None
     flushes: Setting | None = None
+    fast: bool = False
 
 
 def call_setting(

@@ -20,6 +20,7 @@ from webhook.programs import UNKNOWN, Call, Invocation, Python, Script, Value
 from webhook.programs.arguments import DATACLASSES, hides_flags, names_file
 from webhook.programs.corrected import in_line, looked_for
 from webhook.programs.frameworks.framework import Framework, Setting, Use, call_setting, flag_setting, is_open, turned
+from webhook.programs.frameworks.odh_sdk import is_patched
 from webhook.programs.pasted import headed, quoted
 from webhook.programs.values import is_true
 
@@ -90,7 +91,7 @@ def arguments_calls(python: Python) -> Iterator[Call]:
 
 def uses(script: Script) -> Iterator[Use]:
     for python in script.pythons:
-        if not python.source.modules.isdisjoint(_LIBRARIES):
+        if not python.source.modules.isdisjoint(_LIBRARIES) and not is_patched(python):
             yield from _in_text(script, python)
     for invocation in script.invocations:
         if _is_unseen_trainer(invocation):

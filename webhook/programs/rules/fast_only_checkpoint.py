@@ -12,7 +12,7 @@ Good:
       torch.save(state, os.environ["CKPT_FAST_DIR"] + "/latest.pt")
       if step % 1000 == 0:
           torch.save(state, f"{os.environ['CKPT_DIR']}/step_{step}.pt")
-Reads: where the program and its framework save, and `CKPT_FAST_DIR`.
+Reads: where the program and its framework save, and `CKPT_FAST_DIR`; frameworks that keep checkpoints on the node.
 Silent when: there is no fast tier; a save goes elsewhere, or may go where nobody sees it; a part of the program is
     unseen; files are copied, moved or uploaded, or another program is started that may do so.
 """
@@ -26,7 +26,7 @@ from webhook.model.finding import Severity
 from webhook.model.rule import ProgramRule
 from webhook.model.script import Place, Remark
 from webhook.programs import Call, Python, Script, Text, Value
-from webhook.programs.frameworks import Use, find_uses, mended
+from webhook.programs.frameworks import Use, find_calls, find_uses, mended
 from webhook.programs.names import saves
 from webhook.programs.pasted import with_import
 
@@ -51,6 +51,7 @@ _MOVING_COMMANDS: Final = frozenset(("cp", "mv", "rsync", "ln", "rclone", "aws",
 
 
 def look(script: Script) -> Iterator[Remark]:
+    yield from _on_the_node(script)
     fast = script.launch.fast
     if not fast or not script.whole or script.unread or _copies(script):
         return
@@ -68,6 +69,31 @@ def look(script: Script) -> Iterator[Remark]:
         _fix(script, first[1], fast[0], durable),
         subject=fast[0],
     )
+
+
+def _on_the_node(script: Script) -> Iterator[Remark]:
+    """A framework that keeps checkpoints on the node, or in its memory, and nothing beside it that is durable."""
+    uses = (*find_uses(script), *find_calls(script))
+    fast = next((use for use in uses if use.fast), None)
+    if fast is None or not script.whole or script.unread or _copies(script):
+        return
+    if any(save.function not in _ITS_OWN for save in saves(script)):
+        return
+    if any(use.framework is not fast.framework and not use.framework.by_hand for use in uses):
+        return
+    yield Remark(
+        fast.place,
+        f"{fast.framework.title} keeps every save on the node, and nothing saves beside it",
+        _BESIDE.get(fast.framework.id, fast.framework.every_fix),
+        subject=fast.framework.id,
+    )
+
+
+_ITS_OWN: Final = ("save_checkpoint",)
+_BESIDE: Final = {
+    "nvidia-resiliency": "# every tenth save into the durable directory too, with torch.distributed.checkpoint:\n"
+    'dcp.save(state, checkpoint_id=os.path.join(os.environ["CKPT_DIR"], f"step_{step:08d}"))'
+}
 
 
 def _fix(script: Script, use: Use | None, fast: str, durable: str) -> str:

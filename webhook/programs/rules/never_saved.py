@@ -36,7 +36,9 @@ from webhook.programs.python import Around
 from webhook.programs.values import as_number, said
 
 ID = "never-saved"
-_LIBRARIES: Final = frozenset(("transformers", "trl", "peft", "lightning", "pytorch_lightning", "torchmetrics"))
+_LIBRARIES: Final = frozenset(
+    ("transformers", "trl", "peft", "lightning", "pytorch_lightning", "torchmetrics", "lightgbm", "xgboost")
+)
 _NO_SAVES: Final = ("savefig", "makedirs", "mkdir", "exists", "dirname", "basename")
 
 

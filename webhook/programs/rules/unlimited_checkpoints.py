@@ -32,6 +32,8 @@ from webhook.programs.pasted import after, folder_of, nested, only_first, patter
 from webhook.programs.values import as_number, said
 
 ID = "unlimited-checkpoints"
+_REMOVE: Final = "os.remove"
+"""The setting of those that have none: the program removes files by itself."""
 _SELDOM: Final = 100_000
 """Steps between two saves."""
 _FEW: Final = 3
@@ -41,7 +43,7 @@ _FEW: Final = 3
 def look(script: Script) -> Iterator[Remark]:
     for use in find_uses(script):
         keep = use.keep
-        if keep is None or keep.value is not None or not use.framework.keep_fix:
+        if keep is None or keep.value is not None or not (use.keep_fix or use.framework.keep_fix):
             continue
         if use.partial and not keep.given:
             continue
@@ -51,12 +53,12 @@ def look(script: Script) -> Iterator[Remark]:
             continue
         written = keep.written if 0 < len(keep.written) < 8 else "None"
         given = said(written) if keep.given else "absent"
-        yield Remark(
-            keep.place,
-            f'"{keep.name}" is {given}, so every checkpoint is kept',
-            _fix(script, use, keep),
-            subject=keep.name,
-        )
+        if keep.name == _REMOVE:
+            # The framework has no setting for it.
+            problem, fix = f"nothing removes old checkpoints of {use.framework.title}", use.keep_fix
+        else:
+            problem, fix = f'"{keep.name}" is {given}, so every checkpoint is kept', _fix(script, use, keep)
+        yield Remark(keep.place, problem, fix or use.framework.keep_fix, subject=keep.name)
     for use in find_calls(script):
         keep, directory = use.keep, use.directory
         if keep is None or keep.value is not None or directory is None or not script.on_volume(directory.value):
@@ -67,7 +69,7 @@ def look(script: Script) -> Iterator[Remark]:
         yield Remark(
             keep.place,
             f"nothing removes old checkpoints of {shown}, and each save makes a new one"
-            if not keep.given and keep.name == "os.remove"
+            if not keep.given and keep.name == _REMOVE
             else f'"{keep.name}" is absent, so every checkpoint is kept',
             _loop(script, use, keep),
             subject=keep.name,
