@@ -16,7 +16,7 @@ from webhook.model.release import OVERRIDE_FIELDS
 from webhook.model.subject import Subject
 
 UPDATED: Final = 1
-"""It is an UPDATE."""
+"""It is an UPDATE, or a runtime, which may have been there before."""
 NO_RUNTIME: Final = 2
 """There is no runtime to build the pods from."""
 OVERRIDES: Final = 4
@@ -131,7 +131,7 @@ def _signs_of_request(subject: Subject) -> int:
     request, runtime = subject.request, subject.runtime
     metadata = request.object.get("metadata") or EMPTY
     annotations = metadata.get("annotations") or EMPTY
-    if request.operation == "UPDATE":
+    if request.operation == "UPDATE" or request.kind != "TrainJob":
         signs |= UPDATED
     if subject.claims_elsewhere:
         signs |= ELSEWHERE

@@ -12,7 +12,8 @@ Good:
     metadata:
       name: digits-8
 Reads: the pods before and after; whether the TrainJob is or gets suspended; for a runtime its unfinished TrainJobs:
-    in Trainer 2.0-2.2 all of them, from 2.3 on those with a Kueue queue, which Kueue stops after an edit of containers.
+    in Trainer 2.0-2.2 all of them, also where it is created while there are some (deleted under them by force), from
+    2.3 on those with a Kueue queue, which Kueue stops after an edit of containers.
 Silent when: only labels, annotations, nodeSelector, tolerations or scheduling gates change; the run is finished; the
     CRD or Trainer's webhook refuses the change itself (another order of ``env`` passes both, and so does a
     ``spec.trainer`` where there was none); no JobSet was made; from 2.3 on no container of the runtime changes (each
@@ -43,6 +44,8 @@ _QUEUED: Final = 5
 
 
 def check(subject: Subject) -> Iterator[Finding]:
+    if subject.request.operation == "CREATE" and not subject.is_trainjob and not subject.release.at_least(Release.V2_3):
+        yield from _made_anew(subject)
     if subject.request.operation != "UPDATE" or subject.request.old is None:
         return
     if (subject.request.old.get("spec") or EMPTY) == subject.spec:
@@ -233,11 +236,44 @@ def _told(changed: Sequence[str]) -> str:
     return ", ".join(f'"{change}"' for change in changed[:3]) + more
 
 
-def _listed(runs: Sequence[Run]) -> str:
+def _made_anew(subject: Subject) -> Iterator[Finding]:
+    """A runtime that is created while runs refer to it was there before: they were made of what it was then.
+
+    Trainer 2.0 to 2.2 holds a runtime by a finalizer until no TrainJob refers to it, so somebody took that away. Of
+    files only a TrainJob that came from a cluster (it has a uid) is one that runs.
+    """
+    request = subject.request
+    found = subject.cluster.runs_of_runtime(request.kind, request.namespace, request.name)
+    runs = () if isinstance(found, Gap) else [run for run in found if run.uid]
+    if not runs:
+        return
+    what = f"{len(runs)} unfinished TrainJob{' refers' if len(runs) == 1 else 's refer'} to the runtime, which is new"
+    run = runs[0]
+    jobset = f"kubectl get jobset {shell_word(run.name)} -n {shell_word(run.namespace)} -o yaml"
+    yield Finding(
+        Origin(subject.label, "spec", "spec"),
+        f"{what}: {_listed(runs, 'cannot resume', 'cannot be suspended')} if its pods differ from theirs",
+        f"{jobset}  # what the run was made of: create the runtime with the same pod template",
+        private=_listed(runs),
+        counted=(
+            f"{what}: none can be suspended or resumed if its pods differ from theirs",
+            LISTING[request.kind == "TrainingRuntime"].format(shell_word(request.namespace)),
+        ),
+        at_most=Severity.WARN,
+        subject="made anew",
+        why=_WHY_RUNTIME,
+    )
+
+
+def _listed(
+    runs: Sequence[Run],
+    asleep_fate: str = "suspended, will never resume",
+    awake_fate: str = "running, can no longer be suspended",
+) -> str:
     asleep = [f"{run.namespace}/{run.name}" for run in runs if run.suspended]
     awake = [f"{run.namespace}/{run.name}" for run in runs if not run.suspended]
     parts: list[str] = []
-    for names, fate in ((asleep, "suspended, will never resume"), (awake, "running, can no longer be suspended")):
+    for names, fate in ((asleep, asleep_fate), (awake, awake_fate)):
         if names:
             shown = ", ".join(f'"{name}"' for name in names[:_NAMED])
             more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
