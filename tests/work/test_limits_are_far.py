@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tests import fast_yaml
-from tests.golden import files
+from tests.golden import RELEASES, pairs
 from webhook.effective.limits import entries_of
 from webhook.model import budget
 
@@ -15,10 +15,15 @@ HOUSE = Path(__file__).parents[2]
 
 
 def documents() -> Iterator[tuple[str, str]]:
-    """The recorded inputs of one release, and the manifests of this repository."""
-    for path, text in files().items():
-        if path.startswith("pairs/2.3.0/") and path.endswith("input.yaml"):
-            yield path, text.decode()
+    """The recorded inputs of every release, each text once, and the manifests of this repository."""
+    known: set[bytes] = set()
+    for release in RELEASES:
+        recorded = pairs(release)
+        assert len(recorded) > 100, release
+        for pair in recorded:
+            if pair.input not in known:
+                known.add(pair.input)
+                yield str(pair), pair.input.decode()
     for path in (*(HOUSE / "examples").rglob("*.yaml"), *(HOUSE / "docs").rglob("*.yaml")):
         yield str(path), path.read_text()
 
