@@ -175,6 +175,25 @@ def test_a_large_body_is_not_read_here(monkeypatch: pytest.MonkeyPatch) -> None:
     run(job)
 
 
+def test_what_costs_more_than_it_weighs_is_judged_in_the_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    dense = body_of(review(trainjob(trainer={"command": ["bash", "-c", "a=1;b=2\n" * 1200]})))
+    plain = body_of(review({**trainjob(), "metadata": {"name": "run", "annotations": {"x": "word " * 4000}}}))
+    assert len(dense) < len(plain) < module.HEAVY
+
+    async def job(setting: Setting) -> None:
+        asked: list[bytes] = []
+        admission = setting.admissions[1]
+        elsewhere = admission._elsewhere
+        monkeypatch.setattr(admission, "_elsewhere", lambda *a: asked.append(a[1]) or elsewhere(*a))
+        for body in (dense, plain):
+            answer = admission.answer("/validate", body)
+            answer = answer if isinstance(answer, tuple) else await answer
+            assert answer[0] == 200
+        assert asked == [dense]
+
+    run(job)
+
+
 def test_a_runtime_counts_for_what_refers_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
     tables = Tables()
     large = copy.deepcopy(RUNTIME)

@@ -52,6 +52,7 @@ from webhook.cluster.tables import (
     same_version,
 )
 from webhook.cluster.watch import Watch
+from webhook.model.budget import worth
 from webhook.model.cluster import (
     Claim,
     ClusterView,
@@ -487,12 +488,12 @@ class LiveViews:
         return view
 
     def weight(self, request: Request) -> int:
-        """Bytes of the runtime that a TrainJob refers to, as the table has it."""
+        """What the runtime is worth that a TrainJob refers to, as the table has it."""
         return weight_of(self._tables, request.object, request.namespace) if request.kind == TRAINJOB else 0
 
 
 def weight_of(tables: Tables, trainjob: Mapping[str, Any], namespace: str) -> int:
-    """Bytes of the runtime that a TrainJob refers to; 0 where it is not in the tables."""
+    """What the runtime is worth that a TrainJob refers to; 0 where it is not in the tables."""
     spec = trainjob.get("spec")
     reference = spec.get("runtimeRef") if isinstance(spec, dict) else None
     if not isinstance(reference, dict):
@@ -517,7 +518,7 @@ def directories_by(
 ) -> Callable[[Mapping[str, Any]], Iterable[tuple[str, str]] | Later | None]:
     """What ``RunTable`` works out the directories of a TrainJob with; None while its runtime is not in the tables.
 
-    ``heavy``: bytes of the runtime above which it is ``LATER``; None: never.
+    ``heavy``: what runtime or spec is worth above which it is ``LATER``; None: never.
     """
 
     def directories(trainjob: Mapping[str, Any]) -> Iterable[tuple[str, str]] | Later | None:
@@ -526,7 +527,7 @@ def directories_by(
         if isinstance(view.runtime(run.runtime_kind, run.namespace, run.runtime_name), Gap):
             return None
         if heavy is not None and (
-            weight_of(tables, trainjob, run.namespace) > heavy or len(orjson.dumps(trainjob.get("spec"))) > heavy
+            weight_of(tables, trainjob, run.namespace) > heavy or worth(orjson.dumps(trainjob.get("spec"))) > heavy
         ):
             return LATER
         check_shape(TRAINJOB, trainjob)

@@ -46,6 +46,7 @@ from webhook.cluster.objects import (
     parse_volume,
 )
 from webhook.cluster.served import unknown_parts
+from webhook.model.budget import worth
 from webhook.model.cluster import (
     Claim,
     CsiDriver,
@@ -413,7 +414,7 @@ class RuntimeTable:
             self._rows.pop(key, None)
             return key
         self.faults.pop(key, None)
-        self._weights[key] = memoryview(raw).nbytes
+        self._weights[key] = worth(bytes(raw))
         before = self._rows.get(key)
         if before is None or not same_version(before, made):
             self._rows[key] = made
@@ -426,7 +427,7 @@ class RuntimeTable:
         self.faults.pop(key, None)
 
     def weight(self, namespace: str, name: str) -> int:
-        """Bytes of a runtime as JSON; 0 where it is not known."""
+        """What a runtime as JSON is worth (``budget.worth``); 0 where it is not known."""
         return self._weights.get((namespace, name), 0)
 
     def get(self, namespace: str, name: str) -> Runtime | None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from webhook.audit import AuditLog, took
 from webhook.metrics import Metrics
+from webhook.model.budget import worth
 from webhook.model.cluster import ClusterView, Run
 from webhook.model.deletion import Deletion
 from webhook.model.policy import Policy
@@ -35,8 +36,8 @@ _ROUNDS: Final = 12
 """A runtime leads to a claim, that to a class, and so on: some four rounds, and as many before a denial."""
 
 HEAVY: Final = 32 * 1024
-"""Bytes of a review and the runtime that it refers to, above which it is judged in the worker: judging costs some
-milliseconds there at most, a small share of what one request may cost."""
+"""What a review and its runtime are worth (``budget.worth``) above which the worker judges them: bytes of plain JSON, or
+4,096 nodes of programs' trees, a twentieth of what one review may visit."""
 
 _log = logging.getLogger("ckptguard.server")
 
@@ -65,7 +66,7 @@ class Views(Protocol):
         ...
 
     def weight(self, request: Request) -> int:
-        """Bytes of what is stored in the cluster and is judged with the object: its runtime."""
+        """What that is worth which is stored in the cluster and judged with the object: its runtime."""
         ...
 
 
@@ -147,7 +148,8 @@ class Admission:
         ``since``: when the body was complete, by ``perf_counter``, where that was not just now.
         """
         started = perf_counter() if since is None else since
-        heavy = self._worker is not None and len(body) > HEAVY
+        size = 0 if self._worker is None else worth(body) if len(body) <= HEAVY else len(body)
+        heavy = size > HEAVY
         if heavy and self._worker is not None and not self._worker.has_room():
             return self.refuse(webhook, 503, "too many large objects at once")
         if heavy:
@@ -166,7 +168,7 @@ class Admission:
                 return self._on_deletion(webhook, passed, passed.deletion, self._needs, started, trace, caller)
             return self._told(webhook, passed, started)
         try:
-            if self._worker is not None and len(body) + self._views.weight(request) > HEAVY:
+            if self._worker is not None and size + self._views.weight(request) > HEAVY:
                 if not self._worker.has_room():
                     return self.refuse(webhook, 503, "too many large objects at once")
                 return self._elsewhere(webhook, body, request, started, trace, caller)
