@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.runs.fake import FakeApi, React
-from webhook.model.names import INJECTED
+from webhook.model.names import CERTIFICATE, INJECTED
 from webhook.model.policy import Policy
 from webhook.model.release import Release
 from webhook.model.request import Request
@@ -115,7 +115,32 @@ def test_as_expected() -> None:
     report = asked(FakeApi(installed(), guarded))
 
     assert report.good
-    assert [probe.outcome for probe in report.probes] == ["as expected", "as expected", "left out", "as expected"]
+    assert [probe.outcome for probe in report.probes] == [
+        "as expected",
+        "as expected",
+        "left out",
+        "left out",
+        "as expected",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("said", "outcome", "words"),
+    [
+        ("shown", "as expected", "the API server showed it"),
+        ("not asked for", "as expected", "no --client-ca"),
+        ("", "left out", "does not say"),
+    ],
+)
+def test_whether_a_client_certificate_came_is_told(said: str, outcome: str, words: str) -> None:
+    def react(method: str, path: str, body: Object) -> Answer | None:
+        answer = guarded(method, path, body)
+        warnings = (f"{CERTIFICATE}{said}",) if said else ()
+        return answer if answer is None else Answer(answer.code, answer.body, warnings)
+
+    probe = next(one for one in asked(FakeApi(installed(), react)).probes if one.what == "client certificate")
+    assert probe.outcome == outcome
+    assert words in probe.words
 
 
 def test_everything_is_a_dry_run() -> None:
@@ -298,8 +323,8 @@ def test_warn_is_as_expected() -> None:
 def test_trainjobs_are_tried_on_a_runtime_that_takes_them() -> None:
     report = asked(FakeApi(installed(runtime=a_runtime()), guarded))
 
-    tried = ["good runtime", "bad runtime", "good TrainJob", "bad TrainJob", "registration"]
-    assert [probe.what for probe in report.probes] == tried
+    names = ["good runtime", "bad runtime", "client certificate", "good TrainJob", "bad TrainJob", "registration"]
+    assert [probe.what for probe in report.probes] == names
 
 
 def test_a_runtime_that_refuses_every_trainjob_is_no_fault_of_the_installation() -> None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 
 import pytest
+from msgspec.structs import replace
 
 from tests.server.fuzz import RUNTIME
 from webhook.bootstrap import NothingKnown
 from webhook.decision import default_object, review_object
 from webhook.model.cluster import Claim, Gap, Run, RunDirectory, Runtime
+from webhook.model.names import CERTIFICATE, PROBE
 from webhook.model.policy import Policy
 from webhook.model.release import Release
 from webhook.model.request import Request
@@ -85,3 +87,20 @@ def test_other_runs_are_a_number_for_anybody(rule: str) -> None:
         assert outcome.record is not None
         private = [one.get("private", "") for one in outcome.record["findings"] if one["rule"] == rule]
         assert "zulu" in private[0]
+
+
+def answered(request: Request, caller: Caller) -> dict[str, object]:
+    outcome = answer_review(
+        "/validate", request, Cluster(), Policy(), Release.V2_1, default_object, review_object, caller, ""
+    )
+    response: dict[str, object] = json.loads(outcome.answer)["response"]
+    return response
+
+
+def test_what_install_check_tries_is_told_who_asks() -> None:
+    probe = replace(REQUESTS["shared-directory"], name=PROBE, dry_run=True)
+    for caller, said in ((Caller.KNOWN, "shown"), (Caller.ANYBODY, "not asked for")):
+        assert f"{CERTIFICATE}{said}" in str(answered(probe, caller)["warnings"])
+    assert CERTIFICATE not in str(answered(probe, Caller.STRANGER))
+    for other in (REQUESTS["shared-directory"], replace(probe, dry_run=False)):
+        assert CERTIFICATE not in str(answered(other, Caller.KNOWN))

@@ -8,6 +8,10 @@ GROUP: Final = "trainer.kubeflow.org"
 API_VERSION: Final = "trainer.kubeflow.org/v1alpha1"
 KINDS: Final = ("TrainJob", "TrainingRuntime", "ClusterTrainingRuntime")
 RUNTIME_KINDS: Final = ("TrainingRuntime", "ClusterTrainingRuntime")
+PROBE: Final = "checkpoint-guard-install-check"
+"""The name of what install-check creates by dry-run. To it alone an answer adds who asks, as far as TLS tells."""
+CERTIFICATE: Final = "client certificate: "
+"""What that warning begins with."""
 SYSTEM_NAMESPACE: Final = "kube-system"
 """Never judged, whatever policy exempts beside it."""
 WITHOUT_A_RULE: Final = ("immutable-default", "malformed-object", "broken-rule", "expired-exception", "void-exception")

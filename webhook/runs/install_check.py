@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from webhook.cluster.kinds import TRAINJOB_CRD, served_release
 from webhook.cluster.served import told, unknown_parts
-from webhook.model.names import GROUP, INJECTED, MODE
+from webhook.model.names import CERTIFICATE, GROUP, INJECTED, MODE
 from webhook.model.printable import printable
 from webhook.model.release import Release
 from webhook.runs import samples
@@ -94,7 +94,10 @@ def ask(api: Api, namespace: str) -> Iterator[Probe]:
     good = _create(api, "trainingruntimes", samples.runtime(namespace, bad=False))
     yield _judge_good("good runtime", good, mode, filled=True)
     bad = _create(api, "trainingruntimes", samples.runtime(namespace, bad=True))
-    yield _judge_bad("bad runtime", bad, mode)
+    refused = _judge_bad("bad runtime", bad, mode)
+    yield refused
+    if refused.outcome == "as expected":
+        yield _judge_certificate(bad)
     yield from _ask_trainjobs(api, namespace, mode)
     yield _failure_policy(api)
 
@@ -212,6 +215,18 @@ def _judge_bad(what: str, answer: Answer, mode: str | None) -> Probe:
     if mode in ("audit", "off"):
         return Probe(what, "not yet", f'admitted: the namespace\'s mode is "{mode}"')
     return Probe(what, "not yet", "admitted without a word: /validate was not called, or the default mode is audit")
+
+
+def _judge_certificate(answer: Answer) -> Probe:
+    """Whether the API server showed the guard a certificate. One that was asked for and did not come is a refusal."""
+    what = "client certificate"
+    said = next((one.partition(CERTIFICATE)[2] for one in answer.warnings if CERTIFICATE in one), "")
+    if said.startswith("shown"):
+        return Probe(what, "as expected", "the API server showed it, so answers name other objects")
+    if said.startswith("not asked for"):
+        words = "not asked for (no --client-ca): whoever reaches the guard's port gets verdicts, and no names of others"
+        return Probe(what, "as expected", words)
+    return Probe(what, "left out", "this guard does not say whether one came")
 
 
 def _first_rule(lines: list[str]) -> str:

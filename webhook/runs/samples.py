@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from webhook.model.names import ANCESTOR_LABEL, API_VERSION, TRAINER_STEP
+from webhook.model.names import ANCESTOR_LABEL, API_VERSION, PROBE, TRAINER_STEP
 from webhook.model.release import Release
 
 Raw = dict[str, Any]
 
-NAME: Final = "checkpoint-guard-install-check"
+NAME: Final = PROBE
 DIRECTORY: Final = "/checkpoint-guard-install-check"
 RULE: Final = "ephemeral-checkpoint"
 """What is wrong with the bad ones."""

@@ -36,7 +36,7 @@ _ROUNDS: Final = 12
 """A runtime leads to a claim, that to a class, and so on: some four rounds, and as many before a denial."""
 
 HEAVY: Final = 32 * 1024
-"""What a review and its runtime are worth (``budget.worth``) above which the worker judges them: bytes of plain JSON, or
+"""What a review and its runtime are worth (``budget.worth``) above which the worker judges them: bytes of plain JSON or
 4,096 nodes of programs' trees, a twentieth of what one review may visit."""
 
 _log = logging.getLogger("ckptguard.server")

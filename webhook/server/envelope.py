@@ -162,8 +162,11 @@ def patched(uid: str, defaulted: Defaulted, policy_hash: str) -> bytes:
     return _wrap(response)
 
 
-def judged(uid: str, decision: Decision, own: str) -> bytes:
-    """The answer of ``/validate``; ``own`` is ``<Kind>/<name>``. A denial holds every finding, so no warnings."""
+def judged(uid: str, decision: Decision, own: str, remark: str = "") -> bytes:
+    """The answer of ``/validate``; ``own`` is ``<Kind>/<name>``. A denial holds every finding, so no warnings.
+
+    ``remark`` is one more warning, with a denial too.
+    """
     annotations = {"verdict": decision.verdict, "policy": _clipped(decision.policy_hash)}
     facts = decision.facts
     if facts.directory:
@@ -177,6 +180,8 @@ def judged(uid: str, decision: Decision, own: str) -> bytes:
             response["status"] = _forbidden(denial_text(decision, own, MESSAGE_LIMIT))
         elif warnings := warning_lines(decision.findings):
             response["warnings"] = warnings
+    if remark:
+        response["warnings"] = (*response.get("warnings", ()), remark)
     return _wrap(response)
 
 

@@ -16,6 +16,7 @@ from webhook.metrics import MUTATE, VALIDATE
 from webhook.model.cluster import ClusterView
 from webhook.model.deletion import Deletion
 from webhook.model.finding import Judged, Severity, as_set
+from webhook.model.names import CERTIFICATE, PROBE
 from webhook.model.policy import Policy
 from webhook.model.release import Release
 from webhook.model.request import Request
@@ -121,7 +122,9 @@ def _judged(request: Request, decision: Decision, caller: Caller, trace: str) ->
         told = decision
         if caller is Caller.ANYBODY and decision.findings:
             told = replace(decision, findings=for_anybody(decision.findings))
-        answer = judged(request.uid, told, f"{request.kind}/{request.name}")
+        probed = request.name == PROBE and request.dry_run
+        remark = f"{CERTIFICATE}{'shown' if caller is Caller.KNOWN else 'not asked for'}" if probed else ""
+        answer = judged(request.uid, told, f"{request.kind}/{request.name}", remark)
     return Outcome(
         answer,
         request.kind,
