@@ -14,7 +14,7 @@ from webhook.model.bounded import Bounded
 from webhook.model.caches import ALL, CEILINGS, MIB
 from webhook.programs import cache
 
-KNOWN = ("model/caches.py", "decision/asked.py", "model/fields.py", "rules/unknown_field.py")
+KNOWN = ("model/caches.py", "decision/asked.py", "model/fields.py", "rules/unknown_field.py", "cluster/policy_check.py")
 """What keeps nothing that a user wrote may keep it without a weight."""
 HOUSE = Path(webhook.__file__).parent
 
