@@ -150,6 +150,14 @@ class ControlPlane(Cluster):
         self._processes["kube-apiserver"].start()
         self._wait_api()
 
+    def upgrade(self, release: Release) -> None:
+        """Another Trainer, and its JobSet, on the same data, as an administrator installs them: CRDs, webhooks,
+        controllers. The runtimes stay as they are."""
+        for name in ("trainer", "jobset"):
+            self.stop_process(name)
+        self._release = release
+        self._install_trainer()
+
     def log(self, name: str) -> Path:
         """The log of one program."""
         return self._processes[name].log
@@ -299,7 +307,7 @@ class ControlPlane(Cluster):
         self._processes["kube-apiserver"].wait_ready(f"{self.server}/readyz", context)
 
     def _start_controllers(self) -> None:
-        kubernetes, jobset, trainer = build.kubernetes(), build.jobset(self._release), build.trainer(self._release)
+        kubernetes = build.kubernetes()
         manager = str(self.kubeconfig_of(CONTROLLER_MANAGER))
         self._run(
             "kube-controller-manager",
@@ -331,6 +339,13 @@ class ControlPlane(Cluster):
             *(_namespace(user.split(":")[2]) for user in (TRAINER, JOBSET)),
             *(_cluster_admin(user) for user in (TRAINER, JOBSET)),
             secret,
+        )
+        self._install_trainer()
+
+    def _install_trainer(self) -> None:
+        """CRDs, webhooks and controllers of the release and its JobSet."""
+        jobset, trainer = build.jobset(self._release), build.trainer(self._release)
+        self._apply(
             *self._rendered(jobset.manifest("crds") / "bases"),
             *self._rendered(trainer.manifest("crds")),
             # Before Trainer: that of 2.0 does not start until it finds its own.
