@@ -147,7 +147,7 @@ def _release(name: str, held: str) -> Release:
     return replace(RELEASES[name], jobset=held) if held else RELEASES[name]
 
 
-@pytest.mark.parametrize(("old", "new", "held", "pairs"), _hops())
+@pytest.mark.parametrize(("old", "new", "held", "pairs"), list(_hops()))
 def test_what_preflight_says_of_an_upgrade_is_so(old: str, new: str, held: str, pairs: Sequence[Pair]) -> None:
     if os.environ.get("E2E_KUBECONFIG"):
         pytest.skip("controllers are swapped: that takes a control plane of its own")
@@ -221,7 +221,7 @@ def _follows(plane: Cluster, namespace: str, pair: Pair) -> bool:
             for event in plane.all_of("events", namespace)
             if event.get("reason") == REFUSED and event["involvedObject"]["name"] == pair.name
         ]
-        return "refused" if any("immutable" in event["message"] for event in refused) else None
+        return "refused" if any("denied the request" in event["message"] for event in refused) else None
 
     return wait_until(f"what becomes of {pair.name}", settled, 60) == "follows"
 

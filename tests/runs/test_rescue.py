@@ -17,7 +17,8 @@ from webhook.runs.node_is_off import free_from_nodes
 from webhook.runs.rescue import REFUSED, Rescued, rescue
 from webhook.runs.run import CannotDo
 
-MESSAGE = 'admission webhook "vjobset.kb.io" denied the request: spec.replicatedJobs: Invalid value: field is immutable'
+SAID = 'admission webhook "vjobset.kb.io" denied the request: spec.replicatedJobs: Invalid value'
+MESSAGE = f'{SAID}: [{{"name":"node"}}]: field is immutable'
 DENIED = Answer(403, {"message": 'User "me" cannot delete resource'})
 
 
@@ -96,7 +97,7 @@ def test_a_suspended_run_is_freed_and_stays_suspended(tmp_path: Path) -> None:
     done = asked(fake)
     assert done.done
     assert done.wedge is not None
-    assert done.wedge.said == MESSAGE
+    assert done.wedge.said == SAID
     assert done.words == (
         "its JobSet is made anew and suspended, as the run is",
         "the restart count began again (it was 2)",
@@ -336,7 +337,7 @@ def test_without_a_terminal_yes_is_demanded(tmp_path: Path, capsys: pytest.Captu
     assert deletions(fake) == []
     assert command._rescue(fake.session([]), flags(yes=True)) == 0
     out, err = capsys.readouterr()
-    assert "field is immutable" in err
+    assert SAID in err
     assert out.startswith("its JobSet is made anew and suspended, as the run is\n")
 
 
@@ -346,7 +347,7 @@ def test_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert document == {
         "schema": 1,
         "namespace": "team",
-        "results": [{"run": "run", "wedge": MESSAGE, "action": "deleted the JobSet in the background", "done": True}],
+        "results": [{"run": "run", "wedge": SAID, "action": "deleted the JobSet in the background", "done": True}],
         "errors": [],
     }
     assert command._off(off(tmp_path).session([]), flags(yes=True, output="json", node_is_off=True)) == 0

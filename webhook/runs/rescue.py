@@ -111,9 +111,10 @@ def _event(session: Session, run: Run) -> str:
             continue
         if _BY_JOBSET.search(message) and session.kube.clock.now() - when < _FRESH and when >= newest[1]:
             newest = message, when
-    return (
-        newest[0] if len(newest[0]) <= _LONGEST else f"{newest[0][: _LONGEST // 2]} ... {newest[0][-_LONGEST // 2 :]}"
-    )
+    # Behind that stand the pods, as far as an event has room for them.
+    before, mark, _ = newest[0].partition(": Invalid value")
+    said = f"{before}{mark}"
+    return said if len(said) <= _LONGEST else f"{said[:_LONGEST]} ..."
 
 
 def _times(event: Raw) -> list[object]:
