@@ -253,6 +253,28 @@ KEEPER: Final = (
     ),
 )
 """What ``ckptguard certs run`` serves, listed here alone: it is a package of its own."""
+SCAN: Final = (
+    Metric(
+        "ckptguard_runs",
+        "gauge",
+        ("namespace", "verdict"),
+        "Unfinished TrainJobs by what enforce would say of them: allow, warn, deny, exempt, not-judged.",
+    ),
+    Metric("ckptguard_scan_seconds", "gauge", (), "How long the last scan took."),
+    Metric(
+        "ckptguard_scan_ended_seconds",
+        "gauge",
+        (),
+        "When the last scan came to its end, in Unix time; 0 before the first.",
+    ),
+    Metric(
+        "ckptguard_scan_failures_total",
+        "counter",
+        (),
+        "Scans that did not come to an end; the figures before them stay.",
+    ),
+)
+"""What ``ckptguard scan --metrics`` serves, listed here alone: it writes them without the library."""
 _BY_NAME: Final = {metric.name: metric for metric in METRICS}
 
 
@@ -417,6 +439,12 @@ def catalogue() -> str:
         "`ckptguard certs run --listen ADDR:PORT`, the keeper of the certificates, serves these over plain HTTP:",
     ]
     lines += ["", "| name | type | labels | meaning |", "|---|---|---|---|", *_rows(KEEPER)]
+    lines += [
+        "",
+        "`ckptguard scan --metrics ADDR:PORT` (component `run-metrics`) serves these over plain HTTP; here",
+        "`namespace` is a label:",
+    ]
+    lines += ["", "| name | type | labels | meaning |", "|---|---|---|---|", *_rows(SCAN)]
     return "\n".join(lines) + "\n"
 
 

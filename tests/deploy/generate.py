@@ -111,6 +111,10 @@ def render_copies() -> dict[Path, str]:
         templates / "certs-rbac.yaml": _template(
             "overlays/self-signed/certs-rbac.yaml", 'eq .Values.certificates.provider "self-signed"'
         ),
+        templates / "reports-rbac.yaml": _template("components/reports/rbac.yaml", ".Values.reports.enabled"),
+        templates / "run-metrics-rbac.yaml": _template(
+            "components/run-metrics/rbac.yaml", ".Values.runMetrics.enabled"
+        ),
         templates / "policy-mode.yaml": _template("policies/mode.yaml", ".Values.policies.mode"),
         templates / "policy-plain-storage.yaml": _template(
             "policies/plain-storage.yaml", ".Values.policies.plainStorage"

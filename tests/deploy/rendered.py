@@ -53,4 +53,8 @@ def by_key(documents: list[Object]) -> dict[tuple[str, str, str], Object]:
 
 def pod_templates(documents: list[Object]) -> dict[tuple[str, str, str], Object]:
     """PodSpecs by the object that makes the pods."""
-    return {key(one): one["spec"]["template"]["spec"] for one in documents if one["kind"] in ("Deployment", "Job")}
+    found = {key(one): one["spec"]["template"]["spec"] for one in documents if one["kind"] in ("Deployment", "Job")}
+    for one in documents:
+        if one["kind"] == "CronJob":
+            found[key(one)] = one["spec"]["jobTemplate"]["spec"]["template"]["spec"]
+    return found

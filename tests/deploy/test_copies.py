@@ -12,6 +12,13 @@ from tests.deploy.rendered import Object, by_key, helm, is_hook, kustomize
 from tests.e2e.controlplane import registration
 from webhook.defaults.registration import PUT_BACK
 
+_IMAGES = (
+    "overlays/self-signed",
+    "overlays/cert-manager",
+    "install-check",
+    "components/reports",
+    "components/run-metrics",
+)
 VOLATILE_LABELS = ("app.kubernetes.io/version", "app.kubernetes.io/managed-by", "helm.sh/chart")
 VOLATILE_ANNOTATIONS = ("checksum/policy",)
 
@@ -24,7 +31,7 @@ def test_copies_are_current(path: Path) -> None:
 def test_versions_are_those_of_the_package() -> None:
     chart = yaml.safe_load((DEPLOY / "chart" / "Chart.yaml").read_text())
     assert chart["version"] == chart["appVersion"] == webhook.__version__
-    for folder in ("overlays/self-signed", "overlays/cert-manager", "install-check"):
+    for folder in _IMAGES:
         images = yaml.safe_load((DEPLOY / folder / "kustomization.yaml").read_text())["images"]
         assert [image["newTag"] for image in images] == [webhook.__version__]
 
@@ -71,6 +78,17 @@ def test_chart_and_kustomize_monitor_alike(tmp_path: Path) -> None:
     charted = [one for one in helm("monitoring.enabled=true") if not is_hook(one)]
 
     assert plain(charted) == plain(made)
+
+
+@pytest.mark.parametrize(
+    ("component", "value"), [("reports", "reports.enabled=true"), ("run-metrics", "runMetrics.enabled=true")]
+)
+def test_chart_and_kustomize_scan_alike(tmp_path: Path, component: str, value: str) -> None:
+    made = [one for one in kustomize(overlay(tmp_path, component)) if one["kind"] != "Namespace"]
+    charted = [one for one in helm(value) if not is_hook(one)]
+
+    assert plain(charted) == plain(made)
+    assert len(by_key(made)) > len(by_key(kustomize(DEPLOY / "overlays" / "self-signed"))) + 2
 
 
 def test_install_check_of_the_chart_is_that_of_kustomize() -> None:
@@ -131,7 +149,8 @@ def plain(documents: list[Object]) -> dict[tuple[str, str, str], Object]:
     found = copy.deepcopy(by_key(documents))
     for one in found.values():
         holders = [one["metadata"]]
-        template = (one.get("spec") or {}).get("template")
+        spec = one.get("spec") or {}
+        template = ((spec.get("jobTemplate") or {}).get("spec") or spec).get("template")
         if isinstance(template, dict) and "metadata" in template:
             holders.append(template["metadata"])
         for metadata in holders:

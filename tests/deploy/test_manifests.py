@@ -92,7 +92,7 @@ def test_ours_sorts_before_trainers() -> None:
 
 @pytest.mark.parametrize("rendering", ["kustomize", "helm", "install-check"])
 def test_every_pod_is_restricted(rendering: str) -> None:
-    documents = helm() if rendering == "helm" else kustomize(DEPLOY / _FOLDERS[rendering])
+    documents = helm(*_SCANS) if rendering == "helm" else kustomize(DEPLOY / _FOLDERS[rendering])
     pods = pod_templates(documents)
     assert pods
     for owner, pod in pods.items():
@@ -114,6 +114,7 @@ def test_every_pod_is_restricted(rendering: str) -> None:
         assert not any("hostPath" in volume for volume in pod.get("volumes") or ())
 
 
+_SCANS = ("reports.enabled=true", "runMetrics.enabled=true")
 _FOLDERS = {"kustomize": "overlays/self-signed", "install-check": "install-check"}
 
 
@@ -156,6 +157,22 @@ def test_only_the_keeper_of_the_certificates_writes(self_signed: list[Object]) -
     assert writers == {"checkpoint-guard-certs", "checkpoint-guard-mode-admin"}
 
 
+def test_a_scan_reads_and_writes_reports_alone() -> None:
+    found = by_key(helm(*_SCANS))
+    writes = {
+        (name, group, resource)
+        for name in ("reports", "run-metrics")
+        for rule in found["ClusterRole", "", f"checkpoint-guard-{name}"]["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        if set(rule["verbs"]) - {"get", "list"}
+    }
+    assert writes == {
+        ("reports", "openreports.io", "reports"),
+        ("reports", "wgpolicyk8s.io", "policyreports"),
+    }
+
+
 def test_what_a_service_selects_is_there(self_signed: list[Object]) -> None:
     found = by_key(self_signed)
     labels = found["Deployment", "checkpoint-guard", "checkpoint-guard"]["spec"]["template"]["metadata"]["labels"]
@@ -189,6 +206,9 @@ def test_helm_lints() -> None:
         ("certificates.life=..d", "life"),
         ("podDisruptionBudget.maxUnavailable=x", "maxUnavailable"),
         ("monitoring.interval=30", "interval"),
+        ("reports.schedule=daily", "schedule"),
+        ("runMetrics.every=often", "every"),
+        ("keeper.ignoreAfter=soon", "ignoreAfter"),
         ("policy.ruls.short-grace=warn", "ruls"),
         ("policy.rules.short-grace=never", "short-grace"),
     ],

@@ -11,7 +11,7 @@ import yaml
 from certs.loop import Status
 from tests.deploy.rendered import DEPLOY
 from tests.deploy.tools import find
-from webhook.metrics import METRICS
+from webhook.metrics import METRICS, SCAN
 
 MONITORING = DEPLOY / "components" / "monitoring"
 NAME = re.compile(r"\b(?:ckptguard|process|python)_[a-z_]+")
@@ -28,6 +28,7 @@ def known() -> dict[str, set[str]]:
     source = (DEPLOY.parent / "certs" / "health.py").read_text()
     for line in re.findall(r"# TYPE (ckptguard_certs_[a-z_]+) ", source):
         found[line] = {"what"}
+    found |= {metric.name: set(metric.labels) for metric in SCAN}
     assert len(Status().writes) > 0
     return found
 

@@ -6,7 +6,7 @@ import yaml
 
 from tests.deploy.generate import DEPLOY, build_configurations
 from webhook.cli import COMMANDS
-from webhook.metrics import KEEPER, METRICS
+from webhook.metrics import KEEPER, METRICS, SCAN
 from webhook.rules import RULES
 from webhook.settings import Settings
 
@@ -59,7 +59,7 @@ def test_files_exist() -> None:
 
 
 def test_metrics_and_settings_exist() -> None:
-    known = {metric.name for metric in (*METRICS, *KEEPER)}
+    known = {metric.name for metric in (*METRICS, *KEEPER, *SCAN)}
     for word in WORDS:
         if re.fullmatch(r"ckptguard_[a-z_]+", word):
             assert word in known, word

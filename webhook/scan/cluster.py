@@ -84,6 +84,11 @@ class ClusterScan:
         self.passed_over = 0
         """TrainJobs that are over or are being deleted."""
 
+    @property
+    def incomplete(self) -> bool:
+        """Whether TrainJobs could not be listed to the end."""
+        return TRAINJOB in self._unlisted
+
     def results(self) -> Iterator[Reviewed]:
         """Runtimes first, then the unfinished TrainJobs, in the order in which the API server lists them."""
         release = self._release or self._served()
