@@ -463,3 +463,94 @@ def test_the_configurations_pass_without_a_bundle(site: Site) -> None:
     right = site.bundle()
     site.plane.kubectl("apply", "-f", "-", input=as_list(site._configurations()))
     assert site.bundle() == right
+
+
+# --- the registration: Ignore until a pod can answer
+
+
+def endpoint(ready: bool) -> Object:
+    """What the API server would hold of the webhook's pods: nobody makes any here."""
+    return {
+        "apiVersion": "discovery.k8s.io/v1",
+        "kind": "EndpointSlice",
+        "metadata": {
+            "name": "checkpoint-guard-e2e",
+            "namespace": NAMESPACE,
+            "labels": {
+                "kubernetes.io/service-name": "checkpoint-guard",
+                "endpointslice.kubernetes.io/managed-by": "e2e",
+            },
+        },
+        "addressType": "IPv4",
+        "endpoints": [{"addresses": ["10.0.0.9"], "conditions": {"ready": ready}}],
+        "ports": [{"name": "https", "port": 8443, "protocol": "TCP"}],
+    }
+
+
+def policies(site: Site) -> dict[str, str]:
+    found = [site.plane.get(kind, NAME) for kind in KINDS]
+    hooks = [hook for one in found if one is not None for hook in one["webhooks"]]
+    return {hook["name"].partition(".")[0]: hook["failurePolicy"] for hook in hooks}
+
+
+def as_installed(site: Site) -> dict[str, str]:
+    """The registration as the manifests have it."""
+    configurations = site._configurations()
+    configurations[1]["webhooks"][0]["failurePolicy"] = "Ignore"
+    site.plane.apply(*configurations)
+    return policies(site)
+
+
+def test_nothing_is_refused_before_a_pod_can_answer(site: Site) -> None:
+    before = as_installed(site)
+    site.plane.apply(endpoint(ready=False))
+    assert before["validate"] == "Ignore"
+    try:
+        with site.running():
+            wait_until("a bundle", site.bundle)
+            time.sleep(3)
+            assert policies(site) == before
+            assert site.asked() == ""  # nobody answers, and nobody is stopped
+
+            site.plane.apply(endpoint(ready=True))
+            began = time.monotonic()
+            wait_until("Fail", lambda: policies(site)["validate"] == "Fail", 10, 0.2)
+            print(f"turned to Fail {time.monotonic() - began:.1f} s after a pod was ready")
+            assert policies(site) == {**before, "validate": "Fail"}
+            wait_until("a refusal", lambda: "failed calling webhook" in site.asked(), 10)
+
+            for _ in range(3):  # an apply that writes it back, again and again
+                assert as_installed(site)["validate"] in ("Ignore", "Fail")
+                began = time.monotonic()
+                wait_until("Fail", lambda: policies(site)["validate"] == "Fail", 10, 0.2)
+                print(f"turned to Fail {time.monotonic() - began:.1f} s after an apply")
+
+            site.plane.apply(endpoint(ready=False))
+            time.sleep(5)
+            assert policies(site)["validate"] == "Fail"  # a crash does not open the gate
+
+            kinds = ",".join(KINDS)
+            site.plane.kubectl("delete", kinds, NAME)
+            site.plane.apply(endpoint(ready=True))
+            time.sleep(4)
+            assert policies(site) == {}  # the emergency switch holds
+    finally:
+        site.plane.kubectl("delete", "endpointslice", "checkpoint-guard-e2e", "-n", NAMESPACE, "--ignore-not-found")
+
+
+def test_the_gate_opens_after_the_time_that_was_set(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CKPTGUARD_IGNORE_AFTER", "10s")
+    as_installed(site)
+    site.plane.apply(endpoint(ready=True))
+    try:
+        with site.running():
+            wait_until("Fail", lambda: policies(site)["validate"] == "Fail", 20, 0.2)
+            site.plane.apply(endpoint(ready=False))
+            began = time.monotonic()
+            wait_until("Ignore", lambda: policies(site)["validate"] == "Ignore", 30, 0.2)
+            assert time.monotonic() - began > 8
+            wait_until("submits to pass", lambda: site.asked() == "", 10)
+            site.plane.apply(endpoint(ready=True))
+            wait_until("Fail again", lambda: policies(site)["validate"] == "Fail", 10, 0.2)
+    finally:
+        site.plane.kubectl("delete", "endpointslice", "checkpoint-guard-e2e", "-n", NAMESPACE, "--ignore-not-found")

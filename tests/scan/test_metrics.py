@@ -97,6 +97,7 @@ def test_an_api_server_that_goes_away_counts_as_a_failure(run: Run, monkeypatch:
     class Away(FakeApi):
         namespace = "team"
 
+    monkeypatch.setattr(command, "_PATIENCE", 0.0)
     api = Away()
     api.away = True
     with pytest.raises(Unreachable):

@@ -224,7 +224,8 @@ def test_fail_on(run: Run, cluster: FakeApi) -> None:
     assert run("scan", "-n", "team", "--fail-on", "not-judged")[0] == 1
 
 
-def test_an_api_server_that_goes_away_is_an_error(run: Run, cluster: FakeApi) -> None:
+def test_an_api_server_that_goes_away_is_an_error(run: Run, cluster: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "_PATIENCE", 0.0)
     cluster.away = True
     code, _, err = run("scan")
     assert code == 2

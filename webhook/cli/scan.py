@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import time
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
@@ -21,11 +22,13 @@ if TYPE_CHECKING:
     from webhook.cluster.files import Document
     from webhook.model.policy import Policy
     from webhook.reports.review import Reviewed
-    from webhook.runs.api import KubernetesApi
+    from webhook.runs.api import Api
     from webhook.scan.cluster import ClusterScan
     from webhook.scan.reports import Reports
 
 _EVERY: Final = 300.0
+_PATIENCE: Final = 30.0
+"""Seconds for which a read is tried again while the API server is out of reach, or has too much to do."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -148,12 +151,12 @@ def _time(text: str) -> float:
 
 def _scan_cluster(arguments: argparse.Namespace, policy: Policy) -> Review | None:
     """None, and a line on standard error, where there is no cluster."""
-    api = connect(Path(arguments.kubeconfig) if arguments.kubeconfig else None, arguments.context)
-    if api is None:
+    connected = _connected(arguments)
+    if connected is None:
         return None
     from webhook.runs.api import Unreachable
 
-    namespace = None if arguments.all_namespaces else arguments.namespace or api.namespace
+    api, namespace = connected
     results: list[Reviewed] = []
     keep = results.append if _prints(arguments) or arguments.fail_on is not None else None
     try:
@@ -166,6 +169,19 @@ def _scan_cluster(arguments: argparse.Namespace, policy: Policy) -> Review | Non
     return Review(tuple(results), tuple(scan.faults), tuple(scan.notices), False, scan.passed_over, scanned=True)
 
 
+def _connected(arguments: argparse.Namespace) -> tuple[Api, str | None] | None:
+    """A cluster that is asked again for a while where it cannot answer now, and the namespace (None: all)."""
+    api = connect(Path(arguments.kubeconfig) if arguments.kubeconfig else None, arguments.context)
+    if api is None:
+        return None
+    from webhook.runs.clock import Clock
+    from webhook.runs.kube import Kube
+
+    clock = Clock(time.monotonic, time.sleep, time.time)
+    kube = Kube(api, clock, lambda text: complain([f"note: {text}"]), _PATIENCE)
+    return kube, None if arguments.all_namespaces else arguments.namespace or api.namespace
+
+
 class _Once(NamedTuple):
     """One scan that came to its end: what could not be listed, how many results, TrainJobs by namespace and verdict."""
 
@@ -175,7 +191,7 @@ class _Once(NamedTuple):
 
 
 def _once(
-    api: KubernetesApi,
+    api: Api,
     arguments: argparse.Namespace,
     policy: Policy,
     namespace: str | None,
@@ -204,7 +220,7 @@ def _once(
     return _Once(scan, number, counts)
 
 
-def _write_reports(api: KubernetesApi, scan: ClusterScan, reports: Reports, namespace: str | None) -> None:
+def _write_reports(api: Api, scan: ClusterScan, reports: Reports, namespace: str | None) -> None:
     """What cannot be written is a fault of the scan. Raises Unreachable."""
     from webhook.runs.api import Refused
     from webhook.scan.reports import NoReports, served_api, write
@@ -223,13 +239,13 @@ def _write_reports(api: KubernetesApi, scan: ClusterScan, reports: Reports, name
 
 def _go_on(arguments: argparse.Namespace, policy: Policy) -> int:
     """Scan until SIGTERM; 0 then, 2 where there is no cluster or the address cannot be had."""
-    api = connect(Path(arguments.kubeconfig) if arguments.kubeconfig else None, arguments.context)
-    if api is None:
+    connected = _connected(arguments)
+    if connected is None:
         return 2
     from webhook.runs.api import Unreachable
     from webhook.scan.serve import Loop, listen
 
-    namespace = None if arguments.all_namespaces else arguments.namespace or api.namespace
+    api, namespace = connected
     said: set[str] = set()
 
     def turn() -> Counter[tuple[str, str]] | None:

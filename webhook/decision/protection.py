@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final, Literal
 
+from webhook.decision.in_force import in_namespace
 from webhook.decision.severity import EXEMPT, PUT_BACK_ONLY, mode_of
 from webhook.model.cluster import ClusterView, Run
 from webhook.model.deletion import Deletion
@@ -38,6 +39,7 @@ def judge_deletion(
     if deletion.passes or not needed_by:
         return Decision("allow", policy_hash=policy.hash)
     first = needed_by[0]
+    policy = in_namespace(policy, first.namespace, view)
     asked = Request(
         "UPDATE", deletion.kind, first.namespace, deletion.name, {}, None, deletion.user, deletion.groups, uid="x"
     )
