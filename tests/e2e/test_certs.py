@@ -554,3 +554,30 @@ def test_the_gate_opens_after_the_time_that_was_set(site: Site, monkeypatch: pyt
             wait_until("Fail again", lambda: policies(site)["validate"] == "Fail", 10, 0.2)
     finally:
         site.plane.kubectl("delete", "endpointslice", "checkpoint-guard-e2e", "-n", NAMESPACE, "--ignore-not-found")
+
+
+def test_beside_cert_manager_a_keeper_with_fewer_rights_does_it(site: Site, tmp_path: Path) -> None:
+    rights = CLONE / "deploy" / "overlays" / "cert-manager" / "keeper-rbac.yaml"
+    site.plane.apply(*yaml.safe_load_all(rights.read_text()))
+    token = site.plane.kubectl("create", "token", "checkpoint-guard-keeper", "-n", NAMESPACE).stdout.strip()
+    config = yaml.safe_load(site.kubeconfig.read_text())
+    config["users"][0]["user"]["token"] = token
+    kubeconfig = tmp_path / "kubeconfig-keeper"
+    kubeconfig.touch(mode=0o600)
+    kubeconfig.write_text(yaml.safe_dump(config))
+    as_installed(site)
+    site.plane.apply(endpoint(ready=True))
+    command = [sys.executable, "-m", "webhook", "certs", "run", "--kubeconfig", str(kubeconfig), "--interval=1s"]
+    command += ["--namespace", NAMESPACE, "--without-certificates", "--lease=checkpoint-guard-keeper"]
+    keeper = Process("keeper", command, tmp_path / "keeper.log", {"PYTHONPATH": str(CLONE)})
+    keeper.start()
+    try:
+        time.sleep(4)
+        assert policies(site)["validate"] == "Ignore"  # the injector has not been there: nobody is trusted yet
+        site.overwrite(authority().cert)
+        wait_until("Fail", lambda: policies(site)["validate"] == "Fail", 10, 0.2)
+        assert site.secret() == {}
+    finally:
+        code = keeper.stop(signal.SIGTERM)
+        site.plane.kubectl("delete", "endpointslice", "checkpoint-guard-e2e", "-n", NAMESPACE, "--ignore-not-found")
+    assert code == 0, keeper.log_tail()

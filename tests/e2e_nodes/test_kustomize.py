@@ -58,7 +58,7 @@ def test_a_broken_installation_says_what_is_wrong(nodes: Nodes) -> None:
     without = ckptguard(nodes, "install-check", "--timeout", "0")
     assert without.returncode == 1
     assert 'there is no Service "checkpoint-guard"' in without.stdout
-    assert "caBundle: 6 of 6 webhooks have none" in without.stdout
+    assert "caBundle: 7 of 7 webhooks have none" in without.stdout
 
 
 @pytest.mark.each_change
