@@ -94,7 +94,7 @@ bench: $(STAMP)
 # The lock holds hashes and no addresses, so that any index serves it.
 lock:
 	$(BIN)/pip-compile --quiet --generate-hashes --strip-extras --allow-unsafe --no-emit-index-url --no-emit-trusted-host \
-	  --no-emit-find-links --extra serve --extra cluster --extra runs --extra certs --extra fix --extra dev --output-file requirements.lock pyproject.toml
+	  --no-emit-find-links --extra serve --extra cluster --extra runs --extra certs --extra rehearse --extra fix --extra dev --output-file requirements.lock pyproject.toml
 	$(BIN)/pip-compile --quiet --generate-hashes --strip-extras --allow-unsafe --no-emit-index-url --no-emit-trusted-host \
 	  --no-emit-find-links --extra serve --extra cluster --extra certs --constraint requirements.lock \
 	  --output-file requirements-serve.lock pyproject.toml

@@ -36,6 +36,7 @@ COMMANDS: Final[Commands] = {
     "resume": ("webhook.cli.resume", "go on with a suspended run, and say which step it resumed from"),
     "drill": ("webhook.cli.drill", "interrupt a run once, and prove that it resumes"),
     "rescue": ("webhook.cli.rescue", "free a run that JobSet holds, or whose machine is off"),
+    "rehearse": ("webhook.cli.rehearse", "run a program, interrupt it, and see whether it goes on"),
     "delete": ("webhook.cli.delete", "delete a run; its data stays"),
     "convert": ("webhook.cli.convert", "a PyTorchJob, MPIJob or RunWhere Training as a TrainJob"),
     "init": ("webhook.cli.init", "a claim, a runtime and a TrainJob to start from"),

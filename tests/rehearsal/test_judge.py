@@ -1,0 +1,193 @@
+"""What was seen becomes findings: each fault said where it was seen, and silence where it was not."""
+
+from __future__ import annotations
+
+import pytest
+
+from webhook.rehearsal.judge import Seen, judge, went_on_from
+from webhook.rehearsal.model import Compared, Inside, Opened, Part, Save, Settings, Start
+from webhook.runs.layouts import Saved
+
+
+def saved(step: int, path: str = "") -> Saved:
+    return Saved(path or f"step_{step}.json", "file", step, 10, float(step), None)
+
+
+def save(step: int, path: str = "", at: float = 0.0) -> Save:
+    return Save(saved(step, path), step, at, at)
+
+
+def starts() -> list[Start]:
+    """A program that does all of it right: 4, 5 on SIGTERM, then 8, then 12."""
+    pids = Inside(pids=(1,))
+    return [
+        Start(1, saves=[save(4), save(5)], signal="SIGTERM", heard=True, ended="exited", code=0, inside=pids),
+        Start(2, (saved(5),), save(5), ["step_5.json"], [save(8)], "SIGKILL", order="renamed", inside=pids),
+        Start(3, (saved(5), saved(8)), save(8), ["step_8.json"], [save(12)], "SIGKILL", inside=pids),
+    ]
+
+
+def rules(some: list[Start], compared: Compared | None = None, **more: object) -> list[str]:
+    seen = Seen(Settings(("python",), grace=1.0), some, compared=compared)
+    for name, value in more.items():
+        setattr(seen, name, value)
+    return [one.rule for one in judge(seen).findings]
+
+
+def test_a_run_that_goes_on_is_not_accused() -> None:
+    report = judge(Seen(Settings(("python",)), starts()))
+    assert (report.verdict, report.findings, report.lost, report.code) == ("resumed", [], 0, 0)
+    assert [went_on_from(start) for start in report.starts[1:]] == [5, 8]
+
+
+def test_nothing_read() -> None:
+    some = starts()
+    some[1].read, some[1].saves = [], [save(4)]
+    assert rules(some) == ["never-resumed"]
+    report = judge(Seen(Settings(("python",)), some))
+    assert (report.code, report.lost) == (1, 5)
+
+
+def test_nothing_is_said_of_reads_that_nobody_could_see() -> None:
+    some = starts()
+    for start in some:
+        start.inside, start.reads_seen, start.read = Inside(), False, []
+    assert rules(some) == []
+    assert any("reads were not seen" in note for note in judge(Seen(Settings(("x",)), some)).notes)
+
+
+def test_what_goes_on_without_a_read_that_was_seen_goes_on() -> None:
+    some = starts()
+    some[1].read = []
+    assert rules(some) == []
+
+
+@pytest.mark.parametrize(("read", "rule"), [("step_4.json", "fixed-resume-path"), ("step_9.json", "text-order-resume")])
+def test_another_than_the_newest(read: str, rule: str) -> None:
+    some = starts()
+    some[2].before = (saved(4), saved(9), saved(10))
+    some[2].newest, some[2].read = save(10), [read]
+    assert rules(some) == [rule]
+
+
+def test_both_read_is_no_fault() -> None:
+    some = starts()
+    some[2].read = ["step_5.json", "step_8.json"]
+    assert rules(some) == []
+
+
+def test_the_step_begins_anew() -> None:
+    some = starts()
+    some[1].saves = [save(4)]
+    assert rules(some) == ["step-not-restored"]
+    assert went_on_from(some[1]) == 0
+
+
+def test_half_an_epoch_is_saved_again() -> None:
+    some = starts()
+    for start in some[1:]:
+        epoch = Saved("epoch_2.json", "file", 2, 10, 2.0, None, unit="epoch")
+        start.before, start.newest, start.read = (epoch,), Save(epoch, 2), ["epoch_2.json"]
+        start.saves = [Save(epoch, 2)]
+    assert rules(some) == []
+
+
+def torn(some: list[Start], over: bool) -> list[Start]:
+    some[1].torn, some[1].torn_over, some[1].cut = ["step_8.json"], over, True
+    some[2].newest, some[2].read = (None if over else save(5)), ["step_8.json"]
+    return some
+
+
+@pytest.mark.parametrize(("over", "rule"), [(False, "torn-newest"), (True, "overwritten-checkpoint")])
+def test_a_torn_checkpoint_stops_it(over: bool, rule: str) -> None:
+    some = torn(starts(), over)
+    some[2].saves, some[2].code = [], 1
+    assert rules(some) == [rule]
+    some[2].code, some[2].saves = None, [save(4)]
+    assert rules(some) == [rule]
+
+
+def test_one_that_looks_further_is_not_stopped() -> None:
+    some = torn(starts(), False)
+    some[2].read, some[2].saves = ["step_8.json", "step_5.json"], [save(8)]
+    assert rules(some) == []
+
+
+def test_a_restart_that_fails_on_a_whole_checkpoint() -> None:
+    some = starts()[:2]
+    some[1].saves, some[1].code, some[1].lines = [], 1, ["KeyError: 'step'"]
+    assert rules(some) == ["restart-failed"]
+
+
+@pytest.mark.parametrize(("apart", "expected"), [(5.0, ["no-flush-on-sigterm"]), (0.5, [])])
+def test_sigterm_matters_where_the_next_save_comes_after_the_grace_period(apart: float, expected: list[str]) -> None:
+    some = starts()
+    some[0].heard, some[0].ended = False, "died"
+    some[2].saves = [save(12, at=1.0), save(16, at=1.0 + apart)]
+    assert rules(some) == expected
+    assert judge(Seen(Settings(("x",), grace=1.0), some)).verdict == "resumed"
+
+
+def test_ranks() -> None:
+    some = starts()
+    folder = "/tmp/r/checkpoints"
+    some[0].inside.opened = [Opened(1.0, f"{folder}/step_4.json", "w", rank) for rank in (0, 1)]
+    assert rules(some) == ["unguarded-rank-write"]
+    some = starts()
+    some[2].inside = Inside(pids=(1,))
+    some[2].saves[0].began = 2.0
+    some[2].inside.opened = [Opened(1.0, f"{folder}/step_{step}.json", "r", rank) for rank, step in ((0, 8), (1, 5))]
+    assert rules(some) == ["ranks-resume-apart"]
+
+
+def first(filled: bool, schedulers: list[int], step: int = 1) -> dict[str, object]:
+    return {"step": step, "name": "AdamW", "filled": filled, "schedulers": schedulers}
+
+
+@pytest.mark.parametrize(
+    ("filled", "at", "held", "rule"),
+    [
+        (True, 5, ["optimizer"], None),
+        (False, 5, ["optimizer"], "optimizer-not-restored"),
+        (False, 5, [], "weights-only-checkpoint"),
+        (True, 0, ["optimizer"], "scheduler-not-restored"),
+    ],
+)
+def test_torch_tells_what_was_restored(filled: bool, at: int, held: list[str], rule: str | None) -> None:
+    some = starts()
+    some[0].inside = Inside(pids=(1,), first=[first(False, [0]), first(True, [1], 2)])
+    for start in some[1:]:
+        start.inside = Inside(pids=(1,), first=[first(filled, [at])])
+    assert rules(some, held={"optimizer": held, "weights": ["model"]}) == ([rule] if rule else [])
+
+
+@pytest.mark.parametrize(
+    ("part", "rule"), [("rng", "rng-not-restored"), ("data", "data-repeated"), ("scheduler", "scheduler-not-restored")]
+)
+def test_a_part_that_is_elsewhere_is_the_cause(part: str, rule: str) -> None:
+    compared = Compared(12, (Part(part, False, ("x",), 1.0), Part("weights", False, ("w",), 1.0)))
+    assert rules(starts(), compared) == [rule]
+
+
+def test_weights_that_differ_without_a_cause_are_said() -> None:
+    parts = (Part("weights", False, ("w",), 1.0), Part("optimizer", True))
+    assert rules(starts(), Compared(12, parts), held={"optimizer": ["m"]}) == ["resume-differs"]
+    assert rules(starts(), Compared(12, parts), held={"weights": ["w"]}) == ["weights-only-checkpoint"]
+    assert rules(starts(), Compared(12, (Part("weights", True),))) == []
+
+
+def test_what_is_never_taken_counts_where_it_must_be_or_the_runs_differ() -> None:
+    assert rules(starts(), unread={"optimizer": ["m"]}) == ["optimizer-not-restored"]
+    assert rules(starts(), unread={"step": ["step"], "other": ["loss"]}) == []
+
+
+def test_saved_elsewhere() -> None:
+    some = [Start(1, outside=["/work/out/step_4.json"])]
+    assert rules(some) == ["directory-not-used"]
+
+
+def test_a_new_folder_for_each_start() -> None:
+    some = starts()
+    some[1].before, some[1].newest = (saved(5, "run-1/step_5.json"),), save(5, "run-1/step_5.json")
+    some[1].read, some[1].saves = [], [save(4, "run-2/step_4.json")]
+    assert rules(some) == ["timestamped-directory"]
