@@ -13,7 +13,7 @@ from webhook.cli import COMMANDS, main
 from webhook.cli.completion import SHELLS, commands
 
 CASES = [
-    ("ckptguard re", {"review", "rescue", "resume"}),
+    ("ckptguard re", {"rehearse", "rescue", "review", "resume"}),
     ("ckptguard review --fail-o", {"--fail-on"}),
     ("ckptguard review --fail-on ", {"deny", "warn", "not-judged"}),
     ("ckptguard review -o s", {"sarif"}),
