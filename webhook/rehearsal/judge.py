@@ -181,7 +181,9 @@ def _named(save: Save) -> str:
 def _wrong(seen: Seen) -> Iterator[Finding]:
     for start in _restarts(seen):
         newest = start.newest
-        if newest is None or not start.read or newest.path in start.read or _failed(start):
+        if newest is None or not start.read or _failed(start):
+            continue
+        if newest.path in start.read and not _only_asked(start, newest.path):
             continue
         if start.number == 3 and (seen.starts[1].torn_over or set(start.read) & set(seen.starts[1].torn)):
             continue
@@ -200,6 +202,13 @@ def _wrong(seen: Seen) -> Iterator[Finding]:
             "text-order-resume",
             f"of two checkpoints it took {seen.order_read}, which comes last as text and is the older one",
         )
+
+
+def _only_asked(start: Start, path: str) -> bool:
+    """Whether the last one that was opened was opened in full, and this one no further than to ask what it is."""
+    last = start.read[-1]
+    here, there = ({file[len(one) :] for file in start.files.get(one, set())} for one in (path, last))
+    return last != path and here < there
 
 
 def _step(seen: Seen) -> Iterator[Finding]:

@@ -95,6 +95,8 @@ class Start(Struct):
     newest: Save | None = None
     """The newest complete checkpoint that it found."""
     read: list[str] = []
+    files: dict[str, set[str]] = {}
+    """Checkpoint -> which of its files were opened."""
     saves: list[Save] = []
     signal: str | None = None
     heard: bool | None = None

@@ -72,7 +72,7 @@ def _take(found: Inside, at: float, pid: int, rank: int | None, one: dict[str, A
     elif what == "first":
         found.first.append(one)
     elif what == "batch" and isinstance(one.get("seen"), list):
-        found.batches.setdefault(rank or 0, []).append("|".join(str(part) for part in one["seen"]))
+        found.batches.setdefault(rank or 0, []).append(str(one["seen"][-1]) if one["seen"] else "")
     elif what == "generators" and isinstance(one.get("states"), dict):
         if not rank:
             found.states.append((at, {str(name): str(state) for name, state in one["states"].items()}))

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from webhook.rehearsal.model import CannotRehearse, Save, Settings, Start
+from webhook.rehearsal.model import CannotRehearse, Inside, Save, Settings, Start
 from webhook.rehearsal.processes import MARK, CannotStart, Processes
 from webhook.rehearsal.recorded import read_record
 from webhook.rehearsal.saves import Track, is_state, key, look, named_state, reached, shape
@@ -80,7 +80,7 @@ class Stage:
     def __enter__(self) -> Stage:
         cwd = Path.cwd()
         tmp = str(self.home / "tmp")
-        self.watcher = watcher([Place(str(cwd)), Place(tmp), Place(self.directory, reads=True)])
+        self.watcher = watcher([Place(self.directory, reads=True), Place(tmp), Place(str(cwd))])
         try:
             self.processes = Processes(self._command(), self._environments(), cwd)
         except CannotStart as error:
@@ -212,22 +212,22 @@ class Stage:
             self.live(f"[{self.name}] waiting for {waits} ({now - began:.0f} s): {self._state()}")
 
     def _raise_if_elsewhere(self) -> None:
-        """A name that is written twice, numbers apart, outside the directory, and nothing within."""
-        opened: dict[str, int] = {}
-        record = read_record(self.home / "record")
-        written = [one.path for one in record.opened if one.how == "w"]
-        for path in [*written, *(new for _, _, new in record.moved)]:
-            if not path.startswith((self.directory + "/", str(self.home))):
-                opened[path] = opened.get(path, 0) + 1
-        seen = {path: max(self.outside.get(path, 0), opened.get(path, 0)) for path in [*self.outside, *opened]}
+        """A name that is written twice, numbers apart, outside the directory, and nothing within.
+
+        By what the hook saw: other programs may write into the working directory.
+        """
         counts: dict[str, int] = {}
-        for path, count in seen.items():
-            if named_state(path):
-                counts[shape(path)] = counts.get(shape(path), 0) + count
-        for path in seen:
-            if counts.get(shape(path), 0) > 1:
-                self.outside = {path: 2, **self.outside}
+        for path in (written := self._written_outside(read_record(self.home / "record"))):
+            counts[shape(path)] = counts.get(shape(path), 0) + 1
+        for path in written:
+            if counts[shape(path)] > 1:
                 raise Elsewhere(f"it saves outside the directory: {path}")
+
+    def _written_outside(self, record: Inside) -> list[str]:
+        written = [one.path for one in record.opened if one.how == "w"]
+        own = (self.directory + "/", str(self.scratch.root) + "/")
+        paths = [*written, *(new for _, _, new in record.moved)]
+        return [path for path in paths if named_state(path) and not path.startswith(own)]
 
     def _state(self) -> str:
         if self.track.writing:
@@ -381,7 +381,8 @@ class Stage:
         start.seconds = time.monotonic() - self.processes.began
         start.lines = self.processes.output.lines()
         start.head = self.processes.output.head.decode("utf-8", "replace")
-        start.outside = [path for path in self.outside if named_state(path)]
+        seen = self._written_outside(start.inside) if start.inside.pids else list(filter(named_state, self.outside))
+        start.outside = list(dict.fromkeys(seen))
         start.reached = reached(self.processes.output.tail.decode("utf-8", "replace"))
         start.read = self._read(start)
         return start
@@ -390,8 +391,8 @@ class Stage:
         """Checkpoints that were opened before anything was saved, in order, each at its last time."""
         until = self.track.first_write or float("inf")
         opened = [(one.at, one.path) for one in start.inside.opened if one.how == "r" and one.at < until]
-        if not opened or not start.inside.pids:
-            opened = [(one.at, one.path) for one in self.track.reads if one.at < until]
+        # What is read without Python, by a library of C++, inotify alone sees.
+        opened += [(one.at, one.path) for one in self.track.reads if one.at < until]
         paths: dict[str, None] = {}
         for _, path in sorted(opened):
             below = self.track.relative(path)
@@ -399,7 +400,10 @@ class Stage:
                 continue
             saved = next((one for one in self.before.saved if holds(one, below)), None)
             if saved is not None:
-                paths.pop(saved.path, None)
+                files = start.files.setdefault(saved.path, set())
+                if below not in files:
+                    files.add(below)
+                    paths.pop(saved.path, None)
                 paths[saved.path] = None
         return list(paths)
 

@@ -36,7 +36,7 @@ class Place(Struct, frozen=True):
 
 
 class Watcher:
-    """Events of all files below some directories, new folders included."""
+    """Events of all files below some directories, new folders included. What was given first is watched first."""
 
     reads_seen = True
 
@@ -46,11 +46,13 @@ class Watcher:
         self._flags = flags
         self._inotify = INotify(nonblocking=True)
         self._paths: dict[int, Place] = {}
+        self._given: set[str] = set()
         self._held: list[Event] = []
         self.missed: list[str] = []
         self.overflowed = False
         for place in places:
             self._add(place, tell=False)
+            self._given.add(place.path)
 
     def fileno(self) -> int:
         """What becomes readable when something happened."""
@@ -116,6 +118,8 @@ class Watcher:
         stack = [place.path]
         while stack:
             path = stack.pop()
+            if path in self._given:
+                continue  # watched already, with what it asks for
             if len(self._paths) >= _MOST_FOLDERS:
                 self.missed.append(path)
                 return

@@ -21,7 +21,7 @@ _STEP = re.compile(
     re.IGNORECASE,
 )
 _PARTS = (
-    ("rng", r"rng|random_state|random|seed|generator|prng"),
+    ("rng", r"rng|^key$|random_state|random|seed|generator|prng"),
     ("data", r"sampler|loader|position|cursor|offset|order|permutation|perm|dataset|shard|consumed|batch|data"),
     ("scheduler", r"sched|lr_|^lr$|learning_rate|warmup"),
     ("optimizer", r"optim|momentum|moments?$|velocity|exp_avg|adam|adagrad|slots|opt_?state|^opt$|^m$|^v$|^mu$|^nu$"),
