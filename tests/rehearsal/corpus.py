@@ -153,7 +153,14 @@ LIGHT: Final = (
         _COMPARE,
         "light",
     ),
-    Case("xgboost-no-load", "xgb.py", "never-resumed", (("key=rounds, default=None)", "key=rounds, default=None) and None"),), (), "light"),
+    Case(
+        "xgboost-no-load",
+        "xgb.py",
+        "never-resumed",
+        (("key=rounds, default=None)", "key=rounds, default=None) and None"),),
+        (),
+        "light",
+    ),
     Case(
         "xgboost-text-order",
         "xgb.py",
@@ -162,8 +169,22 @@ LIGHT: Final = (
         (),
         "light",
     ),
-    Case("orbax-key", "orbax_manager.py", "rng-not-restored", (("signal.signal(signal.SIGTERM", 'state["key"] = jax.random.PRNGKey(0)\nsignal.signal(signal.SIGTERM'),), _COMPARE, "light"),
-    Case("orbax-first", "orbax_manager.py", "fixed-resume-path", (("    step = manager.latest_step()\n", "    step = manager.all_steps()[0]\n"),), (), "light"),
+    Case(
+        "orbax-key",
+        "orbax_manager.py",
+        "rng-not-restored",
+        (("signal.signal(signal.SIGTERM", 'state["key"] = jax.random.PRNGKey(0)\nsignal.signal(signal.SIGTERM'),),
+        _COMPARE,
+        "light",
+    ),
+    Case(
+        "orbax-first",
+        "orbax_manager.py",
+        "fixed-resume-path",
+        (("    step = manager.latest_step()\n", "    step = manager.all_steps()[0]\n"),),
+        (),
+        "light",
+    ),
 )
 
 FULL: Final = (
@@ -172,11 +193,40 @@ FULL: Final = (
     Case("accelerate", "accelerated.py", flags=_COMPARE, needs="full"),
     Case("lightning", "lightning_fit.py", needs="full"),
     Case("dcp", "distributed.py", flags=(*_TWO, *_COMPARE), needs="full"),
-    Case("torch-no-flush-needed", "torch_loop.py", changes=(("signal.signal(signal.SIGTERM", "print(signal.SIGTERM") ,), flags=("--grace", "10s"), needs="full"),
-    Case("torch-optimizer", "torch_loop.py", "optimizer-not-restored", (('    optimizer.load_state_dict(state["optimizer"])\n', ""),), (), "full"),
-    Case("torch-scheduler", "torch_loop.py", "scheduler-not-restored", (('    scheduler.load_state_dict(state["scheduler"])\n', ""),), (), "full"),
-    Case("torch-rng", "torch_loop.py", "rng-not-restored", (("torch.set_rng_state(pending)", "pass"),), _COMPARE, "full"),
-    Case("torch-data", "torch_loop.py", "data-repeated", (("        if at < skip:\n            continue\n", ""),), _COMPARE, "full"),
+    Case(
+        "torch-no-flush-needed",
+        "torch_loop.py",
+        changes=(("signal.signal(signal.SIGTERM", "print(signal.SIGTERM"),),
+        flags=("--grace", "10s"),
+        needs="full",
+    ),
+    Case(
+        "torch-optimizer",
+        "torch_loop.py",
+        "optimizer-not-restored",
+        (('    optimizer.load_state_dict(state["optimizer"])\n', ""),),
+        (),
+        "full",
+    ),
+    Case(
+        "torch-scheduler",
+        "torch_loop.py",
+        "scheduler-not-restored",
+        (('    scheduler.load_state_dict(state["scheduler"])\n', ""),),
+        (),
+        "full",
+    ),
+    Case(
+        "torch-rng", "torch_loop.py", "rng-not-restored", (("torch.set_rng_state(pending)", "pass"),), _COMPARE, "full"
+    ),
+    Case(
+        "torch-data",
+        "torch_loop.py",
+        "data-repeated",
+        (("        if at < skip:\n            continue\n", ""),),
+        _COMPARE,
+        "full",
+    ),
     Case(
         "torch-weights-alone",
         "torch_loop.py",
@@ -188,15 +238,88 @@ FULL: Final = (
         (),
         "full",
     ),
-    Case("torch-overwritten", "torch_loop.py", "overwritten-checkpoint", (('out / "writing.tmp")\n            (out / "writing.tmp").rename(out / f"step_{step}.pt")', 'out / "step_0.pt")'),), (), "full"),
-    Case("transformers-no-resume", "trainer.py", "never-resumed", (("str(newest) if newest else None", "None"),), (), "full"),
-    Case("transformers-torn", "trainer.py", "torn-newest", (('(folder / "trainer_state.json").exists()', "True"),), (), "full"),
+    Case(
+        "torch-overwritten",
+        "torch_loop.py",
+        "overwritten-checkpoint",
+        (
+            (
+                'out / "writing.tmp")\n            (out / "writing.tmp").rename(out / f"step_{step}.pt")',
+                'out / "step_0.pt")',
+            ),
+        ),
+        (),
+        "full",
+    ),
+    Case(
+        "transformers-no-resume",
+        "trainer.py",
+        "never-resumed",
+        (("str(newest) if newest else None", "None"),),
+        (),
+        "full",
+    ),
+    Case(
+        "transformers-torn",
+        "trainer.py",
+        "torn-newest",
+        (('(folder / "trainer_state.json").exists()', "True"),),
+        (),
+        "full",
+    ),
     Case("accelerate-wrong-load", "accelerated.py", "fixed-resume-path", (("found[-1]", "found[0]"),), (), "full"),
-    Case("accelerate-step", "accelerated.py", "step-not-restored", (('    done = int(found[-1].name.split("_")[1])\n', ""),), (), "full"),
-    Case("lightning-no-resume", "lightning_fit.py", "never-resumed", (("ckpt_path=found", "ckpt_path=None"),), (), "full"),
-    Case("lightning-weights-alone", "lightning_fit.py", "weights-only-checkpoint", (("trainer.fit(Net(), loader, ckpt_path=found)", 'net = Net()\nif found:\n    net.load_state_dict(torch.load(found, weights_only=False)["state_dict"])\ntrainer.fit(net, loader)'), ("save_top_k=-1,", "save_top_k=-1, save_weights_only=True,"), ("model-step={trainer.global_step}.ckpt\")", "model-step={trainer.global_step}.ckpt\", weights_only=True)")), (), "full"),
-    Case("dcp-optimizer", "distributed.py", "optimizer-not-restored", (('set_state_dict(model, optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"])', 'model.load_state_dict({f"module.{name}": one for name, one in state["model"].items()})'),), _TWO, "full"),
-    Case("dcp-apart", "distributed.py", "ranks-resume-apart", (("dist.broadcast_object_list(chosen)", 'chosen = [sorted(out.glob("step_*"), key=number)[-1 - dist.get_rank()]] if len(list(out.glob("step_*"))) > 1 else [None]'),), _TWO, "full"),
+    Case(
+        "accelerate-step",
+        "accelerated.py",
+        "step-not-restored",
+        (('    done = int(found[-1].name.split("_")[1])\n', ""),),
+        (),
+        "full",
+    ),
+    Case(
+        "lightning-no-resume", "lightning_fit.py", "never-resumed", (("ckpt_path=found", "ckpt_path=None"),), (), "full"
+    ),
+    Case(
+        "lightning-weights-alone",
+        "lightning_fit.py",
+        "weights-only-checkpoint",
+        (
+            (
+                "trainer.fit(Net(), loader, ckpt_path=found)",
+                'net = Net()\nif found:\n    net.load_state_dict(torch.load(found, weights_only=False)["state_dict"])\ntrainer.fit(net, loader)',
+            ),
+            ("save_top_k=-1,", "save_top_k=-1, save_weights_only=True,"),
+            ('model-step={trainer.global_step}.ckpt")', 'model-step={trainer.global_step}.ckpt", weights_only=True)'),
+        ),
+        (),
+        "full",
+    ),
+    Case(
+        "dcp-optimizer",
+        "distributed.py",
+        "optimizer-not-restored",
+        (
+            (
+                'set_state_dict(model, optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"])',
+                'model.load_state_dict({f"module.{name}": one for name, one in state["model"].items()})',
+            ),
+        ),
+        _TWO,
+        "full",
+    ),
+    Case(
+        "dcp-apart",
+        "distributed.py",
+        "ranks-resume-apart",
+        (
+            (
+                "dist.broadcast_object_list(chosen)",
+                'chosen = [sorted(out.glob("step_*"), key=number)[-1 - dist.get_rank()]] if len(list(out.glob("step_*"))) > 1 else [None]',
+            ),
+        ),
+        _TWO,
+        "full",
+    ),
 )
 
 CASES: Final = (*PLAIN, *LIGHT, *FULL)

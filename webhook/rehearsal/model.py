@@ -95,8 +95,6 @@ class Start(Struct):
     newest: Save | None = None
     """The newest complete checkpoint that it found."""
     read: list[str] = []
-    files: dict[str, set[str]] = {}
-    """Checkpoint -> which of its files were opened."""
     saves: list[Save] = []
     signal: str | None = None
     heard: bool | None = None
@@ -119,6 +117,8 @@ class Start(Struct):
     reached: int | None = None
     """The last step that it printed."""
     reads_seen: bool = True
+    files: dict[str, set[str]] = {}
+    """Checkpoint -> which of its files were opened."""
 
     def steps(self) -> list[int]:
         """The steps that it saved, in order."""
