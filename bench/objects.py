@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from webhook.bootstrap import NothingKnown
 from webhook.cluster.objects import parse_claim, parse_namespace, parse_runtime, parse_storage_class, parse_volume
-from webhook.model.cluster import Claim, CsiDriver, Gap, Namespace, PersistentVolume, Runtime, StorageClass
+from webhook.model.cluster import Claim, ConfigMap, CsiDriver, Gap, Namespace, PersistentVolume, Runtime, StorageClass
 from webhook.model.release import Release
 
 SCRIPT = """\
@@ -286,6 +286,9 @@ class BenchView(NothingKnown):
         return self._class
 
     def csi_driver(self, name: str) -> CsiDriver | Gap:
+        return Gap.UNKNOWN
+
+    def config_map(self, namespace: str, name: str) -> ConfigMap | Gap:
         return Gap.UNKNOWN
 
     def namespace(self, name: str) -> Namespace | Gap:

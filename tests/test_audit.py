@@ -18,6 +18,7 @@ from webhook.metrics import Metrics
 from webhook.model.excuse import Excuse
 from webhook.model.finding import Judged, Measure, Origin, Severity, Weight
 from webhook.model.request import Request
+from webhook.model.script import ProgramFact
 from webhook.model.verdict import Decision, Defaulted, Facts
 
 REQUEST = Request("UPDATE", "TrainJob", "team", "run", {}, {}, "ada", ("dev",), True, "uid-1")
@@ -60,7 +61,7 @@ def test_decision_line() -> None:
     decision = Decision(
         "deny",
         (DENIED, private),
-        Facts(2, "/ckpt/run", "ckpt", "train-ckpt", "ephemeral"),
+        Facts(2, "/ckpt/run", "ckpt", "train-ckpt", "ephemeral", ProgramFact("in-image", "/app/train.py")),
         "enforce",
         "TrainingRuntime/r",
         "2.3",
@@ -101,6 +102,7 @@ def test_decision_line() -> None:
             "volume": "ckpt",
             "claim": "train-ckpt",
             "storage": "ephemeral",
+            "program": {"state": "in-image", "path": "/app/train.py", "line": None, "reason": None},
         },
         "trainer": "2.3",
         "broken": ["shared-directory"],

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from webhook.model.deletion import Deletion
     from webhook.model.finding import Judged, Severity, Weight
     from webhook.model.request import Request
+    from webhook.model.script import ProgramFact
     from webhook.model.verdict import Decision, Defaulted
 
 SCHEMA: Final = 1
@@ -235,6 +236,7 @@ def decision_record(
         "volume": _clip(facts.volume),
         "claim": _clip(facts.claim),
         "storage": facts.storage,
+        "program": _program(facts.program),
     }
     if decision.release is not None:
         record["trainer"] = decision.release
@@ -359,6 +361,12 @@ def _weight(entry: dict[str, Any], severity: Severity, weight: Weight) -> None:
             "until": excuse.until,
             "from": excuse.source,
         }
+
+
+def _program(fact: ProgramFact | None) -> dict[str, Any] | None:
+    if fact is None:
+        return None
+    return {"state": fact.state, "path": _clip(fact.path), "line": fact.line, "reason": _clip(fact.reason)}
 
 
 def _clip(text: str | None) -> str | None:

@@ -18,6 +18,7 @@ from webhook.audit import AuditLog, DescriptorSink, FileSink, Sink
 from webhook.metrics import Metrics
 from webhook.model.cluster import (
     Claim,
+    ConfigMap,
     CsiDriver,
     Gap,
     Namespace,
@@ -92,6 +93,9 @@ class NothingKnown:
         return Gap.UNKNOWN
 
     def csi_driver(self, name: str) -> CsiDriver | Gap:
+        return Gap.UNKNOWN
+
+    def config_map(self, namespace: str, name: str) -> ConfigMap | Gap:
         return Gap.UNKNOWN
 
     def namespace(self, name: str) -> Namespace | Gap:

@@ -233,7 +233,7 @@ def test_json_has_the_fields_of_the_contract_and_no_other(run: Run, tmp_path: Pa
             "patch",
             "facts",
         ]
-        assert list(result["facts"]) == ["nodes", "directory", "volume", "claim", "storage"]
+        assert list(result["facts"]) == ["nodes", "directory", "volume", "claim", "storage", "program"]
         assert result["operation"] in ("CREATE", "UPDATE")
         assert result["verdict"] in ("allow", "warn", "deny")
         assert result["file"] == path

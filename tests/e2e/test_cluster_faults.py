@@ -153,7 +153,7 @@ def test_an_update_is_judged_by_the_snapshot(plane: BareControlPlane, guard: Own
     plane.apply(snapshot)
     job = trainjob("kept", "team", "good")
     assert guard.audited(guard.validate(job, job))["facts"]["directory"] == "/ckpt/then"
-    plane.kubectl("delete", "clusterrolebinding", "checkpoint-guard-snapshots")
+    plane.kubectl("delete", "clusterrolebinding", "checkpoint-guard-config-maps")
 
     def by_the_runtime_of_now() -> bool:
         return bool(guard.audited(guard.validate(job, job))["facts"]["directory"] != "/ckpt/then")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from webhook.model.finding import Judged, Origin, Severity
+from webhook.model.script import ProgramFact
 from webhook.model.verdict import Facts
 from webhook.reports.review import Fault, Place, Review, Reviewed
 
@@ -47,7 +48,7 @@ BAD = Reviewed(
     Place("jobs/a b.yaml", 3),
     "deny",
     (DENIAL, WARNING, AUDIT),
-    Facts(nodes=2, directory="/ckpt/run", volume="ckpt", storage="ephemeral"),
+    Facts(2, "/ckpt/run", "ckpt", None, "ephemeral", ProgramFact("not-found", "/code/a.py", None, "why")),
     ({"op": "add", "path": "/spec/x", "value": {"z": 1}},),
     {"spec": {"trainer": {}}},
     {"spec": {"trainer": {}, "x": {"z": 1}}},

@@ -64,6 +64,7 @@ def test_every_field_of_the_contract_and_no_other() -> None:
                     "volume": "ckpt",
                     "claim": None,
                     "storage": "ephemeral",
+                    "program": {"state": "not-found", "path": "/code/a.py", "line": None, "reason": "why"},
                 },
             },
             {
@@ -77,7 +78,14 @@ def test_every_field_of_the_contract_and_no_other() -> None:
                 "judged": True,
                 "findings": [],
                 "patch": [],
-                "facts": {"nodes": None, "directory": None, "volume": None, "claim": None, "storage": None},
+                "facts": {
+                    "nodes": None,
+                    "directory": None,
+                    "volume": None,
+                    "claim": None,
+                    "storage": None,
+                    "program": None,
+                },
             },
         ],
         "errors": [

@@ -16,6 +16,7 @@ from webhook.reports.text import fault_line, render, summary
 def test_blocks_patch_and_summary() -> None:
     assert list(render(REVIEW)) == [
         "TrainJob/bad in team  jobs/a b.yaml:3: denied",
+        "  program: not found: /code/a.py (why)",
         "",
         '  env CKPT_DIR: volume "a\\x1b[31m<&\\x00\\ud800" is "gone" [ephemeral-checkpoint] (denied, jobs/a b.yaml:12)',
         "    at: spec.trainer.env[0]",

@@ -12,7 +12,7 @@ from tests.golden import captures
 from tests.server.serving import body_of, review
 from webhook.bootstrap import NothingKnown
 from webhook.cluster.tables import Tables
-from webhook.model.cluster import Claim, CsiDriver, Gap, Namespace, PersistentVolume, Runtime, StorageClass
+from webhook.model.cluster import Claim, ConfigMap, CsiDriver, Gap, Namespace, PersistentVolume, Runtime, StorageClass
 
 PROGRAM = """\
 import os, torch
@@ -283,6 +283,9 @@ class OddCluster(NothingKnown):
         return self._default
 
     def csi_driver(self, name: str) -> CsiDriver | Gap:
+        return Gap.UNKNOWN
+
+    def config_map(self, namespace: str, name: str) -> ConfigMap | Gap:
         return Gap.UNKNOWN
 
     def namespace(self, name: str) -> Namespace | Gap:

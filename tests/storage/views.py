@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from webhook.model.cluster import (
     Claim,
+    ConfigMap,
     CsiDriver,
     Gap,
     Namespace,
@@ -76,6 +77,12 @@ class View:
             if isinstance(item, CsiDriver) and item.name == name:
                 return item
         return self._miss("CSIDriver")
+
+    def config_map(self, namespace: str, name: str) -> ConfigMap | Gap:
+        for item in self.objects:
+            if isinstance(item, ConfigMap) and (item.namespace, item.name) == (namespace, name):
+                return item
+        return self._miss("ConfigMap")
 
     def namespace(self, name: str) -> Namespace | Gap:
         return Gap.ABSENT

@@ -209,6 +209,9 @@ class Inputs:
     def locate(self, own: Document, origin: Origin) -> Place | None:
         """The line of a field, in the file in which its object stands."""
         document = own
+        if origin.object.startswith("Program/"):
+            number = origin.field.removeprefix("line ")
+            return Place(origin.object.removeprefix("Program/"), int(number) if number.isdecimal() else None)
         if origin.object != own.label:
             if self._by_key is None:
                 self._by_key = {document.key: document for document in self._everything}

@@ -32,6 +32,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         default="deny",
         help="what makes the exit code 1, each includes the one before it (default deny)",
     )
+    parser.add_argument(
+        "--source",
+        metavar="DIR",
+        help="the checkout that the image is built from: programs of the image are looked for there",
+    )
     programs = parser.add_argument_group(
         "programs", "train.py and run.sh are reviewed by themselves, without a cluster"
     )

@@ -8,6 +8,7 @@ Each object is first filled in, as ``/mutate`` does, then judged as it would be 
 from __future__ import annotations
 
 import argparse
+import os
 from functools import lru_cache, partial
 from time import time
 from typing import Literal
@@ -15,6 +16,8 @@ from typing import Literal
 from msgspec.structs import replace
 
 from webhook.cli.inputs import Inputs, fault_of, inputs_of, load_policy_file
+from webhook.cluster import checkout
+from webhook.cluster.checkout import Checkout
 from webhook.cluster.files import Document, load_files, settle_namespaces
 from webhook.decision import default_object, review_object
 from webhook.model.finding import Judged, Severity
@@ -66,12 +69,28 @@ def review_files(arguments: argparse.Namespace, needed: bool = True) -> Review |
             filled[id(document)] = done
             if done.patch:
                 inputs.put_runtime(document, done.object)
+    source, fault = _source(getattr(arguments, "source", None))
+    if fault is not None:
+        inputs.close()
+        return Review(faults=(*faults, fault))
     results = tuple(
-        _reviewed(document, requests[id(document)], filled.get(id(document)), inputs, policy, guarded)
+        _reviewed(document, requests[id(document)], filled.get(id(document)), inputs, policy, guarded, source)
         for document in inputs.documents
     )
     inputs.close()
+    if source is not None and source.cut:
+        notices.append(f"--source {source.folder}: it has more than {checkout.MOST} files: the rest is not looked at")
     return Review(results, tuple(faults), (*inputs.notices, *notices), guarded, inputs.skipped)
+
+
+def _source(folder: str | None) -> tuple[Checkout | None, Fault | None]:
+    """The checkout that ``--source`` names, or why there is none."""
+    if folder is None:
+        return None, None
+    if not os.path.isdir(folder):  # noqa: PTH112 - as elsewhere, pathlib would be a tenth of the start-up time
+        what = "this is a file, and a folder is wanted" if os.path.exists(folder) else "no such folder"  # noqa: PTH110
+        return None, Fault(folder, what, field="--source")
+    return Checkout(folder), None
 
 
 def _request(document: Document, old: Document | None) -> Request:
@@ -87,7 +106,13 @@ def _request(document: Document, old: Document | None) -> Request:
 
 
 def _reviewed(
-    document: Document, request: Request, filled: Defaulted | None, inputs: Inputs, policy: Policy, guarded: bool
+    document: Document,
+    request: Request,
+    filled: Defaulted | None,
+    inputs: Inputs,
+    policy: Policy,
+    guarded: bool,
+    source: Checkout | None,
 ) -> Reviewed:
     """The result for one object; ``filled`` is what ``default_object`` already said of it."""
     release = inputs.release(document)
@@ -98,7 +123,7 @@ def _reviewed(
     elif filled is None:
         filled = inputs.asked(partial(default_object, request, inputs.view, policy, release))
     stored = replace(request, object=filled.object)
-    decision = inputs.asked(partial(review_object, stored, inputs.view, policy, release))
+    decision = inputs.asked(partial(review_object, stored, inputs.view, policy, release, source))
     findings = decision.findings
     verdict: Literal["allow", "warn", "deny", "exempt"] = decision.verdict
     if filled.findings:

@@ -31,6 +31,7 @@ from webhook.cluster.yaml_text import (
 )
 from webhook.model.cluster import (
     Claim,
+    ConfigMap,
     CsiDriver,
     Gap,
     Namespace,
@@ -779,6 +780,11 @@ class FileView:
 
     def csi_driver(self, name: str) -> CsiDriver | Gap:
         return self.store.csi_driver(name)
+
+    def config_map(self, namespace: str, name: str) -> ConfigMap | Gap:
+        # That others are among the files says nothing: kubectl create and kustomize make them as well.
+        found = self.store.config_map(namespace, name)
+        return Gap.UNKNOWN if isinstance(found, Gap) else found
 
     def namespace(self, name: str) -> Namespace | Gap:
         return self.store.namespace(name)

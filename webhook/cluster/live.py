@@ -33,8 +33,10 @@ from webhook.cluster.kinds import (
     Page,
 )
 from webhook.cluster.objects import (
+    clipped,
     created,
     parse_claim,
+    parse_config_map,
     parse_csi_driver,
     parse_run,
     parse_storage_class,
@@ -56,6 +58,7 @@ from webhook.model.budget import worth
 from webhook.model.cluster import (
     Claim,
     ClusterView,
+    ConfigMap,
     CsiDriver,
     Gap,
     Namespace,
@@ -79,6 +82,9 @@ FREE_VOLUMES: Final = "available PersistentVolumes"
 DEFAULT_CLASS: Final = "default StorageClass"
 TRAINJOBS: Final = "TrainJobs"
 """All of a namespace, or of all namespaces."""
+
+PROGRAM: Final = "ConfigMap with a program"
+"""Told from the ConfigMaps that are Trainer's copies of runtimes."""
 
 _LISTS: Final = (FREE_VOLUMES, DEFAULT_CLASS, TRAINJOBS)
 _FORBIDDEN_SECONDS: Final = 10.0
@@ -206,9 +212,11 @@ class Reader:
         if kind == TRAINJOBS:
             found = (load(item) for item in await self._list(TRAINJOB, namespace))
             return Answer([raw for raw in found if raw is not None])
-        raw = load(await self._connection.get(KINDS[kind].path(namespace, name)))
+        raw = load(await self._connection.get(KINDS[_kind_of(wanted)].path(namespace, name)))
         if raw is None:
             raise msgspec.DecodeError("no object")
+        if kind == PROGRAM:
+            return Answer(clipped(parse_config_map(raw)))
         return self._made(kind, raw)
 
     def _made(self, kind: str, raw: dict[str, Any]) -> Answer:
@@ -355,6 +363,11 @@ class LiveView:
         found: CsiDriver | Gap = self._look((CSI_DRIVER, "", name), stored)
         return found
 
+    def config_map(self, namespace: str, name: str) -> ConfigMap | Gap:
+        # Never from a table: of the cluster's ConfigMaps those are read that hold a program under judgement.
+        found: ConfigMap | Gap = self._look((PROGRAM, namespace, name), None)
+        return found
+
     def namespace(self, name: str) -> Namespace | Gap:
         stored = None if self._tables is None else self._tables.namespaces.get(name)
         found: Namespace | Gap = self._look((NAMESPACE, "", name), stored)
@@ -445,6 +458,14 @@ class LiveView:
             self._why[_kind_of(wanted)] = answer.why
         self.missed.pop(wanted, None)
 
+    def programs(self) -> int:
+        """Characters of the ConfigMaps that were read for their programs."""
+        return sum(
+            sum(map(len, found.data.values()))
+            for wanted, found in self._known.items()
+            if wanted[0] == PROGRAM and isinstance(found, ConfigMap)
+        )
+
     def settle(self, why: str) -> None:
         """No more reading: what was missed is unknown for ``why``, an object that came from a table stands.
 
@@ -490,6 +511,10 @@ class LiveViews:
     def weight(self, request: Request) -> int:
         """What the runtime is worth that a TrainJob refers to, as the table has it."""
         return weight_of(self._tables, request.object, request.namespace) if request.kind == TRAINJOB else 0
+
+    def read_weight(self, view: ClusterView) -> int:
+        """Characters that were read for this view and will be judged: those of programs."""
+        return view.programs() if isinstance(view, LiveView) else 0
 
 
 def weight_of(tables: Tables, trainjob: Mapping[str, Any], namespace: str) -> int:
@@ -584,13 +609,14 @@ def _snapshot(raw: Mapping[str, Any]) -> Runtime | None:
 
 def _kind_of(wanted: Wanted) -> str:
     kind = wanted[0]
-    return {FREE_VOLUMES: VOLUME, DEFAULT_CLASS: CLASS, TRAINJOBS: TRAINJOB}.get(kind, kind)
+    return {FREE_VOLUMES: VOLUME, DEFAULT_CLASS: CLASS, TRAINJOBS: TRAINJOB, PROGRAM: CONFIG_MAP}.get(kind, kind)
 
 
 def _words(wanted: Wanted) -> str:
     kind, namespace, name = wanted
     if kind in _LISTS:
         return f"the {kind}" if kind == DEFAULT_CLASS else kind + (f" in namespace {namespace}" if namespace else "")
+    kind = _kind_of(wanted)
     return f'{kind} "{name}" in namespace {namespace}' if namespace else f'{kind} "{name}"'
 
 
@@ -599,7 +625,7 @@ def _possible(wanted: Wanted) -> bool:
     kind, namespace, name = wanted
     if kind in _LISTS:
         return True
-    known = KINDS[kind]
+    known = KINDS[_kind_of(wanted)]
     if known.namespaced and not _is_name(namespace):
         return False
     return _is_name(name)

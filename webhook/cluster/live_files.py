@@ -22,6 +22,7 @@ from webhook.cluster.objects import parse_run
 from webhook.cluster.served import serves_kueue, told, unknown_parts
 from webhook.model.cluster import (
     Claim,
+    ConfigMap,
     CsiDriver,
     Gap,
     Namespace,
@@ -136,6 +137,10 @@ class LiveFiles(FileView):
     def csi_driver(self, name: str) -> CsiDriver | Gap:
         found = self.store.csi_driver(name)
         return self._either("CSIDriver", self._live.csi_driver(name)) if _gap(found) else found
+
+    def config_map(self, namespace: str, name: str) -> ConfigMap | Gap:
+        found = self.store.config_map(namespace, name)
+        return self._either("ConfigMap", self._live.config_map(namespace, name)) if _gap(found) else found
 
     def namespace(self, name: str) -> Namespace | Gap:
         found = self.store.namespace(name)

@@ -9,9 +9,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, Final
 
+from msgspec.structs import replace
+
 from webhook.model.cluster import (
     SOME_CLASSES,
     Claim,
+    ConfigMap,
     CsiDriver,
     Gap,
     Namespace,
@@ -20,6 +23,7 @@ from webhook.model.cluster import (
     Runtime,
     StorageClass,
 )
+from webhook.model.files import LONGEST
 from webhook.model.names import DEFAULT_CLASS, QUEUE_LABEL
 from webhook.model.size import parse_bytes
 
@@ -143,6 +147,27 @@ def parse_csi_driver(raw: Mapping[str, Any]) -> CsiDriver:
         spec.get("attachRequired") is not False,
         _text(spec, "fsGroupPolicy") or "ReadWriteOnceWithFSType",
     )
+
+
+def parse_config_map(raw: Mapping[str, Any]) -> ConfigMap:
+    """A ConfigMap; what stands in ``binaryData`` is told by its key alone, and so is a value that is no text."""
+    metadata, data = _map(raw, "metadata"), _map(raw, "data")
+    binary = [*_map(raw, "binaryData"), *(key for key, value in data.items() if not isinstance(value, str))]
+    uid, version = _text(metadata, "uid"), _text(metadata, "resourceVersion")
+    return ConfigMap(
+        _text(metadata, "namespace") or "default",
+        _text(metadata, "name"),
+        _strings(raw, "data"),
+        frozenset(key for key in binary if isinstance(key, str)),
+        f"{uid}/{version}" if uid and version else "",
+    )
+
+
+def clipped(found: ConfigMap) -> ConfigMap:
+    """The same with no more of a text than tells that it is too long to be read."""
+    if all(len(text) <= LONGEST for text in found.data.values()):
+        return found
+    return replace(found, data={key: text[: LONGEST + 1] for key, text in found.data.items()})
 
 
 def parse_namespace(raw: Mapping[str, Any]) -> Namespace:

@@ -6,10 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
+from msgspec.structs import replace
+
 from webhook.cluster.objects import (
     created,
     first_classes,
     parse_claim,
+    parse_config_map,
     parse_csi_driver,
     parse_namespace,
     parse_run,
@@ -21,6 +24,7 @@ from webhook.cluster.objects import (
 from webhook.model.cluster import (
     SOME_CLAIMS,
     Claim,
+    ConfigMap,
     CsiDriver,
     Gap,
     Namespace,
@@ -54,6 +58,7 @@ class Store:
         self._runtimes: dict[tuple[str, str, str], Runtime] = {}
         self._trainjobs: dict[tuple[str, str], Raw] = {}
         self._snapshots: dict[tuple[str, str], Runtime] = {}
+        self._config_maps: dict[tuple[str, str], ConfigMap] = {}
 
     def put(self, kind: str, raw: Raw) -> None:
         """Adds or replaces an object of a kind that is kept; others are ignored."""
@@ -82,6 +87,9 @@ class Store:
             self.put_runtime(parse_runtime(raw))
         elif kind == "ConfigMap":
             self._put_snapshot(raw)
+            # Whatever stands in a file may be an old state of it, so what was read of it before does not count.
+            made = replace(parse_config_map(raw), version="")
+            self._config_maps[made.namespace, made.name] = made
 
     def put_runtime(self, runtime: Runtime) -> None:
         """Adds a runtime or replaces it, e.g. by its defaulted form."""
@@ -149,6 +157,9 @@ class Store:
 
     def csi_driver(self, name: str) -> CsiDriver | Gap:
         return self._drivers.get(name) or self.miss("CSIDriver")
+
+    def config_map(self, namespace: str, name: str) -> ConfigMap | Gap:
+        return self._config_maps.get((namespace, name)) or self.miss("ConfigMap")
 
     def namespace(self, name: str) -> Namespace | Gap:
         return self._namespaces.get(name) or self.miss("Namespace")

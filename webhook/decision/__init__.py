@@ -27,10 +27,11 @@ from webhook.decision.severity import (
     noted,
     weigh,
 )
-from webhook.decision.subject import build_subject, with_strays
+from webhook.decision.subject import build_subject, program_fact, with_strays
 from webhook.defaults import default
 from webhook.model.budget import CUT, FINDINGS
 from webhook.model.cluster import ClusterView, Runtime
+from webhook.model.files import Source
 from webhook.model.finding import Finding, Judged, Made, Origin, Severity, Weight
 from webhook.model.names import KINDS
 from webhook.model.policy import Policy
@@ -74,10 +75,16 @@ def default_object(request: Request, cluster: ClusterView, policy: Policy, relea
     return Defaulted(done.patch, done.object, noted(done.findings, mode), mode, done.applied, done.broken)
 
 
-def review_object(request: Request, cluster: ClusterView, policy: Policy, release: Release | None = None) -> Decision:
+def review_object(
+    request: Request,
+    cluster: ClusterView,
+    policy: Policy,
+    release: Release | None = None,
+    source: Source | None = None,
+) -> Decision:
     """The verdict on the object as it will be stored (after ``default_object``). Never raises.
 
-    ``release`` overrides what the cluster says of the Trainer release.
+    ``release`` overrides what the cluster says of the Trainer release; ``source`` is a checkout of the image's files.
     """
     policy = in_namespace(policy, request.namespace, cluster)
     mode = mode_of(request, cluster, policy)
@@ -93,12 +100,14 @@ def review_object(request: Request, cluster: ClusterView, policy: Policy, releas
     served = _release(request, cluster, release)
     held.begin()
     try:
-        return _reviewed(request, cluster, policy, served, mode)
+        return _reviewed(request, cluster, policy, served, mode, source)
     finally:
         held.end()
 
 
-def _reviewed(request: Request, cluster: ClusterView, policy: Policy, served: Release, mode: str) -> Decision:
+def _reviewed(
+    request: Request, cluster: ClusterView, policy: Policy, served: Release, mode: str, source: Source | None
+) -> Decision:
     broken: list[str] = []
     judged: list[tuple[int, int, Judged]] = []
     spoke: set[str] = set()
@@ -106,7 +115,7 @@ def _reviewed(request: Request, cluster: ClusterView, policy: Policy, served: Re
     subject: Subject | None = None
     try:
         excuses = Excuses(request, cluster, policy)
-        subject = build_subject(request, Counted(cluster), policy, served)
+        subject = build_subject(request, Counted(cluster), policy, served, source=source)
     except Exception as error:
         broken.append("effective")
         judged.extend(_failed(request, "effective", error, -1, mode, policy))
@@ -198,6 +207,7 @@ def _judge(rule: Rule, finding: Finding, severity: Severity, weight: Weight, sub
         finding.subject,
         finding.private,
         finding.counted and (finding.counted[0], Made(partial(on_one_line, finding.counted[1], subject))),
+        finding.concealed,
         finding.fix if isinstance(finding.fix, Lines) else None,
         weight,
     )
@@ -215,13 +225,14 @@ def _facts(subject: Subject | None) -> Facts:
     if subject is None or subject.effective is None:
         return Facts()
     nodes = subject.effective.training_pods
+    program = program_fact(subject)
     if not subject.checkpoints:
-        return Facts(nodes)
+        return Facts(nodes, program=program)
     first = subject.checkpoints[0]
     volume = first.volume.get("name") if first.volume is not None else None
     if volume is None and first.mount is not None:
         volume = first.mount.get("name")
-    return Facts(nodes, first.directory, volume, first.storage.claim_name, first.storage.kind.value)
+    return Facts(nodes, first.directory, volume, first.storage.claim_name, first.storage.kind.value, program)
 
 
 def _runtime_label(subject: Subject | None) -> str | None:

@@ -2,25 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
 
-from webhook.effective import Built, build, infer, judge_checkpoints, launches_of
+from webhook.effective import (
+    Built,
+    InReach,
+    Maps,
+    build,
+    infer,
+    judge_checkpoints,
+    launches_of,
+    locate_checkpoints,
+    mounted_files,
+)
 from webhook.effective.checkpoint import UNJUDGED, Classify, mount_under
 from webhook.model.budget import Reading
 from webhook.model.cluster import ClusterView, Gap, Runtime
 from webhook.model.fields import as_stored
+from webhook.model.files import Files, Source
 from webhook.model.finding import Origin
 from webhook.model.names import MULTIKUEUE, REQUIRE
 from webhook.model.pod import Checkpoint, DirectoryStatus, EffectiveJob, EffectiveSet, Raw, Storage, StorageKind
 from webhook.model.policy import Policy
 from webhook.model.release import Release
 from webhook.model.request import Request
-from webhook.model.script import Program, Written
+from webhook.model.script import Program, ProgramFact, Written
 from webhook.model.subject import Subject
-from webhook.programs import find_directory, find_programs, origin_of, remarks_on
+from webhook.programs import fact_of, find_directory, find_programs, is_concealed, origin_of, remarks_on
+from webhook.programs.cache import FilesOf
 from webhook.programs.rules import program_rule
 from webhook.storage import cannot_do, classify, staged
 
@@ -37,11 +49,12 @@ def build_subject(
     release: Release,
     given: Runtime | Gap | None = None,
     elsewhere: bool | None = None,
+    source: Source | None = None,
 ) -> Subject:
     """What the rules see of a well-formed request: its runtime, its pods, its checkpoint directories.
 
     ``given`` is a TrainJob's runtime where it is known already, and ``elsewhere`` whether its claims are on a worker
-    cluster.
+    cluster. ``source`` is a checkout of what the image holds.
     """
     written: Mapping[str, Any] | None = None
     if not request.uid:
@@ -63,22 +76,32 @@ def build_subject(
         elsewhere = False
     built: Built | None = None
     checkpoints: tuple[Checkpoint, ...] = ()
+    files_of: FilesOf | None = None
     if isinstance(runtime, Runtime):
         built = build(trainjob, runtime, release).within_limits(policy.directory.variables)
         environment = built.environment
         room = Reading()
 
-        def written_by(job: EffectiveJob, container: Raw) -> tuple[Written, Origin] | None:
-            return find_directory(job, container, environment, _directory_of, room)
+        files_of = _files_of(request, built.effective, cluster, policy, source)
+        # In admission nothing is told that stands in a ConfigMap alone, so no directory is either.
+        told_of = None if request.uid else files_of
 
-        located = built.checkpoints(policy.directory.variables, written_by)
+        def written_by(job: EffectiveJob, container: Raw) -> tuple[Written, Origin] | None:
+            return find_directory(job, container, environment, _directory_of, room, told_of)
+
+        variables = policy.directory.variables
+        if told_of is None:
+            located = built.checkpoints(variables, written_by)
+        else:
+            located = locate_checkpoints(built.effective, variables, written_by, environment)
         checkpoints = judge_checkpoints(located, _classifier(request, built.effective, cluster, policy, elsewhere))
 
     told: list[tuple[Program, ...]] = []
 
     def programs() -> tuple[Program, ...]:
         if not told:
-            told.append(() if built is None else _programs(built, checkpoints, policy, _annotations(obj, runtime)))
+            annotations = _annotations(obj, runtime)
+            told.append(() if built is None else _programs(built, checkpoints, policy, annotations, files_of))
         return told[0]
 
     before: list[Subject] = []
@@ -102,7 +125,7 @@ def build_subject(
             # The old object is judged by the runtime of the new one, which cannot refer to another, and by the claims
             # that the new one is judged by: what a resumed run of MultiKueue lacks it lacked before.
             known = runtime if trainjob is not None else None
-            before.append(build_subject(then, cluster, policy, release, known, elsewhere))
+            before.append(build_subject(then, cluster, policy, release, known, elsewhere, source))
         return before[0]
 
     return Subject(
@@ -215,9 +238,15 @@ def _classifier(
 
 
 def _programs(
-    built: Built, checkpoints: tuple[Checkpoint, ...], policy: Policy, annotations: tuple[Mapping[str, Any], ...]
+    built: Built,
+    checkpoints: tuple[Checkpoint, ...],
+    policy: Policy,
+    annotations: tuple[Mapping[str, Any], ...],
+    files_of: FilesOf | None,
 ) -> tuple[Program, ...]:
     launches = launches_of(built.effective, checkpoints, policy, annotations, _cannot(checkpoints))
+    if files_of is not None:
+        return find_programs(built.effective, built.environment, launches, files_of)
     key = ("programs", policy.directory.variables, launches.told)
     found: tuple[Program, ...] | None = built.known.get(key)
     if found is None:
@@ -233,12 +262,83 @@ def _cannot(checkpoints: tuple[Checkpoint, ...]) -> tuple[str, ...]:
     return ()
 
 
+def _files_of(
+    request: Request, effective: EffectiveSet, cluster: ClusterView, policy: Policy, source: Source | None
+) -> FilesOf | None:
+    """What gives the files in reach of each container; None where its pods mount none, as nearly all do."""
+    mounts = bool(request.namespace) and _mounts_config_maps(effective)
+    if request.uid and policy.programs.config_maps == "off":
+        mounts = False
+    if not mounts and source is None:
+        return None
+    namespace = request.namespace
+    maps = Maps(lambda name: cluster.config_map(namespace, name), lambda: cluster.why_unknown("ConfigMap"))
+    known: dict[int, Files | None] = {}
+
+    def files_of(job: EffectiveJob, container: Raw, command: Sequence[Any], args: Sequence[Any]) -> Files | None:
+        if id(container) not in known:
+            mounted = mounted_files(job, container, command, args, maps) if mounts else None
+            working_dir = str(container.get("workingDir") or "")
+            known[id(container)] = mounted if source is None else InReach(mounted, source, working_dir)
+        return known[id(container)]
+
+    return files_of
+
+
+def _mounts_config_maps(effective: EffectiveSet) -> bool:
+    """Whether a pod that trains has a volume that may hold texts of a ConfigMap."""
+    found: bool | None = effective.memo.get("config maps")
+    if found is None:
+        found = effective.memo["config maps"] = any(
+            volume.get("configMap") is not None or volume.get("projected") is not None
+            for job in effective.jobs
+            if job.trains
+            for volume in job.pod.get("volumes") or ()
+        )
+    return found
+
+
 def _annotations(obj: Raw, runtime: Runtime | Gap) -> tuple[Mapping[str, Any], ...]:
     """Those of the object, which count first, and of its runtime."""
     own = (obj.get("metadata") or {}).get("annotations") or {}
     if not isinstance(runtime, Runtime) or runtime.raw is obj:
         return (own,)
     return own, (runtime.raw.get("metadata") or {}).get("annotations") or {}
+
+
+_IMAGE: Final = ProgramFact("in-image", reason="the image's own entrypoint")
+_NOT_SAID: Final = ProgramFact("in-image")
+
+
+def program_fact(subject: Subject) -> ProgramFact | None:
+    """How much of the program was read that the first training container runs; None where there is none yet."""
+    effective = subject.effective
+    if effective is None:
+        return None
+    try:
+        for program in subject.programs():
+            return _placed(fact_of(program), program.container)
+    except Exception:
+        return _NOT_SAID  # it is said as broken-rule
+    for job in effective.jobs:
+        for container in job.training_containers():
+            words = container.get("command") or ()
+            if words:
+                first = words[0] if isinstance(words[0], str) and len(words[0]) < 512 else None
+                return _placed(ProgramFact("in-image", first), container)
+            # A runtime alone leaves the program to the TrainJob.
+            return _IMAGE if subject.is_trainjob else None
+    return None
+
+
+def _placed(fact: ProgramFact, container: Raw) -> ProgramFact:
+    """The same, but that a program on a volume is in no image."""
+    if fact.state != "in-image" or not fact.path or not fact.path.startswith("/"):
+        return fact
+    mount = mount_under(container, fact.path)
+    if mount is None:
+        return fact
+    return ProgramFact("not-found", fact.path, None, f'volume "{mount.get("name")}" is not read')
 
 
 def with_strays(subject: Subject) -> Subject:
@@ -252,7 +352,9 @@ def with_strays(subject: Subject) -> Subject:
             continue
         job, container = program.job, program.container
         for remark in remarks_on(program, _STRAYS, program_rule(_STRAYS).look):
-            origin = origin_of(job, container, remark.place)
+            if subject.request.uid and is_concealed(program, remark):
+                continue
+            origin = origin_of(job, container, remark.place, program.files)
             found.append(infer(effective, job, container, remark.directory, "the program", origin))
     if not found:
         return subject

@@ -48,6 +48,8 @@ _OBJECT_STORE: Final = Storage(StorageKind.OBJECT_STORE, "the checkpoint directo
 _RELATIVE: Final = Storage(
     StorageKind.UNKNOWN, "the checkpoint directory is relative to the image's own working directory"
 )
+WORKING_DIR: Final = "<workingDir of the image>"
+"""Stands before a relative directory whose beginning only the image knows."""
 _DECLARED: Final = DirectoryStatus.DECLARED
 _INFERRED: Final = DirectoryStatus.INFERRED
 _UNEXPANDED: Final = DirectoryStatus.UNEXPANDED
@@ -239,6 +241,9 @@ def infer(
     """
     value = value or Value(written)
     directory = absolute(value.text, container)
+    if directory is None and not container.get("volumeMounts") and value.text[:1] != "~":
+        # Wherever the image starts its programs, nothing else is there.
+        directory = f"{WORKING_DIR}/{'/'.join(components(value.text))}"
     if directory is None:
         return Checkpoint(job, container, _INFERRED, _RELATIVE, None, written, None, name, origin)
     mount = mount_under(container, directory)

@@ -18,6 +18,8 @@ MERGED: Final = 120_000
 """Entries that overrides are merged with: each override of a job goes through the pod as it is by then."""
 LOOKUPS: Final = 1_000
 """Claims, volumes and classes that are looked up in the cluster; the checkpoint's own come first."""
+MAPS: Final = 4
+"""ConfigMaps that hold a program and are looked up, each once."""
 FINDINGS: Final = 500
 """Findings of one rule that are collected; an answer holds some hundred."""
 PROGRAM_BYTES: Final = 384 * 1024
@@ -77,9 +79,12 @@ class Reading:
         self._bytes = PROGRAM_BYTES
         self._nodes = TREE_NODES
 
-    def takes(self, texts: Sequence[Any], longest: int) -> bool:
-        """Whether there is room for a program of these texts, of which none above ``longest`` is read; takes it."""
-        size = nodes = 0
+    def takes(self, texts: Sequence[Any], longest: int, more: tuple[int, int] = (0, 0)) -> bool:
+        """Whether there is room for a program of these texts, of which none above ``longest`` is read; takes it.
+
+        ``more`` are the characters and nodes of what it reads besides.
+        """
+        size, nodes = more
         for text in texts:
             if isinstance(text, str) and len(text) <= longest:
                 size += len(text)

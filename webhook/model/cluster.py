@@ -101,6 +101,19 @@ class CsiDriver(Struct, frozen=True):
     """``None``, ``File`` or ``ReadWriteOnceWithFSType``: whether the kubelet applies a pod's ``fsGroup``."""
 
 
+class ConfigMap(Struct, frozen=True):
+    """A ConfigMap that may hold a program: its texts by key, and the keys whose content is no text.
+
+    ``version`` is its uid and resourceVersion where an API server sent it, ``""`` where a file has it.
+    """
+
+    namespace: str
+    name: str
+    data: Mapping[str, str] = {}
+    binary: frozenset[str] = frozenset()
+    version: str = ""
+
+
 class Namespace(Struct, frozen=True):
     """A Namespace's labels and annotations."""
 
@@ -186,6 +199,10 @@ class ClusterView(Protocol):
         ...
 
     def csi_driver(self, name: str) -> CsiDriver | Gap: ...
+
+    def config_map(self, namespace: str, name: str) -> ConfigMap | Gap:
+        """A ConfigMap that the pods mount and that may hold their program; ``snapshot`` reads those of Trainer."""
+        ...
 
     def namespace(self, name: str) -> Namespace | Gap: ...
 

@@ -110,6 +110,8 @@ class Finding(Struct, frozen=True):
     why: str | None = None
     private: str = ""
     counted: tuple[str, Fix] | None = None
+    concealed: tuple[Origin, str] | None = None
+    """The finding tells what stands in a ConfigMap: a place and a ``why`` for answers to who did not send that."""
     required: bool = False
     """The namespace demands what is missing here: a denial whatever severity policy gives the rule (``off`` apart)."""
     measure: Measure | None = None
@@ -145,6 +147,8 @@ class Judged(Struct, frozen=True):
     subject: str = ""
     private: str = ""
     counted: tuple[str, str | Made] | None = None
+    concealed: tuple[Origin, str] | None = None
+    """A place and a ``why`` without anything that stands in a ConfigMap, where the finding tells such things."""
     lines: Any = None
     """The ``webhook.model.script.Lines`` that the fix is, where it is some: what a machine pastes."""
     weight: Weight | None = None

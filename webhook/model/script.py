@@ -10,16 +10,25 @@ from typing import Any, Final
 
 from msgspec import Struct
 
+from webhook.model.files import Files
 from webhook.model.finding import Measure, Severity
 from webhook.model.pod import EffectiveJob, Raw
 
 
 class Place(Struct, frozen=True):
-    """A line of the program: item ``index`` of ``field`` (``command`` or ``args``), ``line`` from 1; 0 = the item."""
+    """A line of the program: item ``index`` of ``field`` (``command`` or ``args``), ``line`` from 1; 0 = the item.
+
+    Where ``field`` is another word it is the path of a file in the container, and ``index`` is 0.
+    """
 
     field: str
     index: int
     line: int = 0
+
+    @property
+    def in_file(self) -> bool:
+        """Whether it stands in a file, and not in the command itself."""
+        return self.field != "args" and self.field != "command"
 
 
 class Written(Struct, frozen=True):
@@ -136,6 +145,32 @@ class Launch(Struct, frozen=True):
     """What the storage under the first directory cannot do: ``rename``, ``append``, ``overwrite``."""
 
 
+class ProgramFact(Struct, frozen=True):
+    """How much of a program was read.
+
+    ``state`` is ``read``, ``partly-read``, ``in-image`` or ``not-found``; ``path`` its path in the container, None
+    where it stands in the command itself; ``line`` that of the item or file in which its text begins, None where there
+    is none; ``reason`` says why not all of it was read.
+    """
+
+    state: str
+    path: str | None = None
+    line: int | None = None
+    reason: str | None = None
+
+    def words(self) -> str:
+        """One line for people: ``partly read: the file is longer than 32 KiB``."""
+        path = f" {self.path}" if self.path else ""
+        because = f" ({self.reason})" if self.reason else ""
+        if self.state == "partly-read":
+            return f"partly read: {self.reason}"
+        if self.state == "in-image":
+            return f"in the image, not read:{path}{because}" if path else f"in the image, not read{because}"
+        if self.state == "not-found":
+            return f"not found:{path}{because}"
+        return f"read{path}{because}"
+
+
 class Remarks(dict[str, "tuple[Remark, ...]"]):
     """What each rule said of a program, by its id.
 
@@ -143,10 +178,11 @@ class Remarks(dict[str, "tuple[Remark, ...]"]):
     False) have read it.
     """
 
-    __slots__ = ("grown", "spoke")
+    __slots__ = ("fact", "grown", "spoke")
 
     def __init__(self) -> None:
         self.spoke: dict[bool, frozenset[str]] = {}
+        self.fact: ProgramFact | None = None
         self.grown: Callable[[int], None] | None = None
         """Told how many bytes more it holds, for the cache that it lies in."""
 
@@ -169,6 +205,8 @@ class Program(Struct):
     remarks: Remarks
     read: Callable[[], Any]
     named: Callable[[], Program] | None = None
+    files: Files | None = None
+    """The files in reach that it was read with."""
 
 
 Look = Callable[[Any], Iterable[Remark]]

@@ -8,6 +8,7 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from webhook.model.finding import Judged
+from webhook.model.script import ProgramFact
 
 
 class Facts(Struct, frozen=True):
@@ -18,6 +19,8 @@ class Facts(Struct, frozen=True):
     volume: str | None = None
     claim: str | None = None
     storage: str | None = None
+    program: ProgramFact | None = None
+    """How much of the program was read; None where there is none."""
 
 
 class Decision(Struct, frozen=True):

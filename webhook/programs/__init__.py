@@ -9,7 +9,15 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
-from webhook.programs.cache import find_directory, find_programs, origin_of, program_findings, remarks_on
+from webhook.programs.cache import (
+    fact_of,
+    find_directory,
+    find_programs,
+    is_concealed,
+    origin_of,
+    program_findings,
+    remarks_on,
+)
 from webhook.programs.values import UNKNOWN, Text, Unknown, Value
 
 if TYPE_CHECKING:
@@ -27,8 +35,10 @@ __all__ = [
     "Text",
     "Unknown",
     "Value",
+    "fact_of",
     "find_directory",
     "find_programs",
+    "is_concealed",
     "origin_of",
     "program_findings",
     "remarks_on",

@@ -14,9 +14,10 @@ from msgspec.structs import replace
 
 from webhook.model.budget import PROGRAM_BYTES, Reading
 from webhook.model.caches import cache, weight_of
+from webhook.model.files import File, Files
 from webhook.model.finding import Finding, Origin
 from webhook.model.pod import EffectiveJob, EffectiveSet, Raw
-from webhook.model.script import Launch, Look, Place, Program, Remark, Remarks, Written
+from webhook.model.script import Launch, Lines, Look, Place, Program, ProgramFact, Remark, Remarks, Written
 from webhook.programs.held import held, hold
 from webhook.programs.values import UNKNOWN, Text, Unknown, Value
 from webhook.programs.words import INITS, LAUNCHERS, LONGEST, SHELLS, TOOLS, WRAPPERS
@@ -41,6 +42,8 @@ _TELLING: Final = ("checkpoint", "ckpt", "step", "epoch", "iter", "tmp")
 _MENTIONED: Final = cache("mentions")
 """digest -> the names that the texts mention as variables"""
 
+_VARIABLES: Final = 256
+"""Variables of a container that a program in a file is told."""
 _LEAST: Final = 8192
 """Bytes of an entry whose key is no longer than ``_SHORT``, but for what is kept under it."""
 _LETTER: Final = 128
@@ -49,11 +52,15 @@ _LETTER: Final = 128
 Environment = Callable[[EffectiveJob, Raw], Mapping[str, Any]]
 """A container's variables as ``webhook.effective.expansion`` evaluates them."""
 LaunchOf = Callable[[EffectiveJob, Raw], Launch]
+FilesOf = Callable[[EffectiveJob, Raw, Sequence[Any], Sequence[Any]], Files | None]
+"""(job, container, command, args) -> the files in reach that the command may name."""
 
 _PROGRAMS: Final = SHELLS | INITS | LAUNCHERS | TOOLS | WRAPPERS
 
 
-def find_programs(effective: EffectiveSet, environment: Environment, launch_of: LaunchOf) -> tuple[Program, ...]:
+def find_programs(
+    effective: EffectiveSet, environment: Environment, launch_of: LaunchOf, files_of: FilesOf | None = None
+) -> tuple[Program, ...]:
     """The programs of the training containers whose command says anything. Nothing is parsed yet."""
     found: list[Program] = []
     room = Reading()
@@ -62,9 +69,12 @@ def find_programs(effective: EffectiveSet, environment: Environment, launch_of: 
             for container in job.training_containers():
                 command = container.get("command") or ()
                 args = container.get("args") or ()
-                if (command or args) and _is_legible((*command[:1], *args[:1])):
-                    if room.takes((*command, *args), LONGEST):
-                        found.append(_program(job, container, command, args, environment, launch_of))
+                if not command and not args:
+                    continue
+                files = None if files_of is None else files_of(job, container, command, args)
+                if _is_legible((*command[:1], *args[:1]), files):
+                    if room.takes((*command, *args), LONGEST, (0, 0) if files is None else files.size):
+                        found.append(_program(job, container, command, args, environment, launch_of, files))
                     else:
                         found.append(_cut(job, container, "args" if args else "command", launch_of))
     return tuple(found)
@@ -82,9 +92,11 @@ def _cut(job: EffectiveJob, container: Raw, field: str, launch_of: LaunchOf) -> 
     return Program(job, container, Remarks(), read)
 
 
-def _is_legible(first: Sequence[Any]) -> bool:
+def _is_legible(first: Sequence[Any], files: Files | None) -> bool:
     for word in first:
         if isinstance(word, str):
+            if files is not None and files.begins(word):
+                return True
             name = word.rpartition("/")[2] if len(word) < 512 else ""
             return name in _PROGRAMS or name.startswith("python") or name.endswith((".py", ".sh"))
     return False
@@ -97,14 +109,15 @@ def _program(
     args: Sequence[Any],
     environment: Environment,
     launch_of: LaunchOf,
+    files: Files | None,
 ) -> Program:
-    digest, env = _known(job, container, command, args, environment)
+    digest, env = _known(job, container, command, args, environment, files)
     launch = launch_of(job, container)
     common = _without_run(env, launch, command, args)
     if common is None:
-        return _cached(job, container, command, args, digest, env, launch)
-    program = _cached(job, container, command, args, digest, *common)
-    program.named = lambda: _cached(job, container, command, args, digest, env, launch)
+        return _cached(job, container, command, args, digest, env, launch, files)
+    program = _cached(job, container, command, args, digest, *common, files)
+    program.named = lambda: _cached(job, container, command, args, digest, env, launch, files)
     return program
 
 
@@ -116,8 +129,9 @@ def _cached(
     digest: Any,
     env: dict[str, Value],
     launch: Launch,
+    files: Files | None,
 ) -> Program:
-    key = _known_by(digest, env, launch)
+    key = _known_by(digest, env, launch, files)
     remarks = _REMARKS.get(key)
     if remarks is None:
         remarks = Remarks()
@@ -131,31 +145,33 @@ def _cached(
             if script is None:
                 from webhook.programs.program import read_script
 
-                script = read_script(command, args, env, launch)
-                _READ.put(key, script, _weight(command, args, env, launch))
+                script = read_script(command, args, env, launch, reach=files)
+                _READ.put(key, script, _weight(command, args, env, launch, files))
             hold(key, script)
         return script  # type: ignore[no-any-return]
 
-    return Program(job, container, remarks, read)
+    return Program(job, container, remarks, read, files=files)
 
 
-def _weight(command: Sequence[Any], args: Sequence[Any], env: Mapping[str, Value], launch: Launch) -> int:
+def _weight(
+    command: Sequence[Any], args: Sequence[Any], env: Mapping[str, Value], launch: Launch, files: Files | None
+) -> int:
     """What a program that was read holds: what is made of its text, and the values that were put into it."""
-    length = sum(map(len, command)) + sum(map(len, args))
+    length = sum(map(len, command)) + sum(map(len, args)) + (0 if files is None else files.size[0])
     values = sum(weight_of(value) for value in env.values()) + weight_of(
         (launch.mounts, launch.directories, launch.fast)
     )
     return _LEAST + _LETTER * length + 4 * values
 
 
-def _known_by(digest: Any, env: Mapping[str, Value], launch: Launch | None) -> Any:
+def _known_by(digest: Any, env: Mapping[str, Value], launch: Launch | None, files: Files | None = None) -> Any:
     """The key of a program: what it is known by, or a digest of that where it is long."""
-    length = 0
+    length = 0 if files is None else _SHORT + 1
     for name, value in env.items():
         length += len(name) + (len(value) if isinstance(value, str) else 256)
     if launch is not None:
         length += sum(map(len, launch.mounts)) + sum(map(len, launch.directories)) + sum(map(len, launch.fast))
-    key = digest, tuple(env.items()), launch
+    key = digest, tuple(env.items()), launch, None if files is None else files.key
     if length <= _SHORT:
         return key
     from hashlib import blake2b
@@ -242,6 +258,7 @@ def find_directory(
     environment: Environment,
     directory_of: Callable[[Script], Written | None],
     room: Reading,
+    files_of: FilesOf | None = None,
 ) -> tuple[Written, Origin] | None:
     """The directory that a container's program writes its checkpoints to, as ``directory_of`` tells it; cached.
 
@@ -249,24 +266,34 @@ def find_directory(
     """
     command = container.get("command") or ()
     args = container.get("args") or ()
-    if not (command or args) or not _is_legible((*command[:1], *args[:1])):
+    if not (command or args):
         return None
-    if not room.takes((*command, *args), LONGEST):
+    files = None if files_of is None else files_of(job, container, command, args)
+    if not _is_legible((*command[:1], *args[:1]), files):
         return None
-    digest, env = _known(job, container, command, args, environment)
-    key = _known_by(digest, env, None)
+    if not room.takes((*command, *args), LONGEST, (0, 0) if files is None else files.size):
+        return None
+    digest, env = _known(job, container, command, args, environment, files)
+    mounts = tuple([mount.get("mountPath") or "" for mount in container.get("volumeMounts") or ()])
+    launch = Launch(mounts=mounts, working_dir=container.get("workingDir") or "")
+    key = _known_by(digest, env, launch, files)
     found = _DIRECTORIES.get(key)
     if found is None:
         from webhook.programs.program import read_script
 
-        found = (directory_of(read_script(command, args, env, Launch())),)
+        found = (directory_of(read_script(command, args, env, launch, reach=files)),)
         _DIRECTORIES.put(key, found, _LEAST)
     written = found[0]
-    return None if written is None else (written, origin_of(job, container, written.place))
+    return None if written is None else (written, origin_of(job, container, written.place, files))
 
 
 def _known(
-    job: EffectiveJob, container: Raw, command: Sequence[Any], args: Sequence[Any], environment: Environment
+    job: EffectiveJob,
+    container: Raw,
+    command: Sequence[Any],
+    args: Sequence[Any],
+    environment: Environment,
+    files: Files | None,
 ) -> tuple[Any, dict[str, Value]]:
     """What a program is known by: its texts (or their digest), and the variables that they mention, with values."""
     digest = _key(command, args)
@@ -275,6 +302,9 @@ def _known(
         mentioned = _mentions((*command, *args))
         _MENTIONED.put(digest, mentioned, _LEAST + weight_of(mentioned))
     env: dict[str, Value] = {}
+    if files is not None:
+        # Their texts are not looked through: any of the variables may be read there.
+        mentioned = frozenset([str(one.get("name")) for one in container.get("env") or ()][:_VARIABLES])
     if mentioned:
         whole: Mapping[str, Any] | None = None
         for variable in container.get("env") or ():
@@ -361,8 +391,11 @@ def program_findings(programs: Iterable[Program], rule: str, look: Look, why: st
     """
     for program in programs:
         for remark in remarks_on(program, rule, look):
+            concealed = None
+            if is_concealed(program, remark):
+                concealed = origin_of(program.job, program.container, Place(_field_of(program.container), 0)), why
             yield Finding(
-                origin_of(program.job, program.container, remark.place),
+                origin_of(program.job, program.container, remark.place, program.files),
                 remark.problem,
                 remark.fix,
                 remark.at_most,
@@ -371,7 +404,23 @@ def program_findings(programs: Iterable[Program], rule: str, look: Look, why: st
                 subject=remark.subject,
                 why=remark.why or why,
                 measure=remark.measure,
+                concealed=concealed,
             )
+
+
+def _field_of(container: Raw) -> str:
+    return "args" if container.get("args") else "command"
+
+
+def is_concealed(program: Program, remark: Remark) -> bool:
+    """Whether a remark tells what stands in a mounted file, which whoever sends the object may not be able to read."""
+    if program.files is None:
+        return False
+    if remark.place.in_file:
+        return True
+    own = [*(program.container.get("command") or ()), *(program.container.get("args") or ())]
+    own += [str(one.get("value")) for one in program.container.get("env") or ()]
+    return any(not any(value in text for text in own) for value in remark.problem.split('"')[1::2])
 
 
 def remarks_on(program: Program, rule: str, look: Look) -> tuple[Remark, ...]:
@@ -385,8 +434,27 @@ def remarks_on(program: Program, rule: str, look: Look) -> tuple[Remark, ...]:
 def _remarks(program: Program, rule: str, look: Look) -> tuple[Remark, ...]:
     remarks = program.remarks.get(rule)
     if remarks is None:
-        remarks = program.remarks[rule] = tuple(look(program.read()))
+        script = program.read()
+        remarks = program.remarks[rule] = tuple([_in_its_file(script, remark) for remark in look(script)])
     return remarks
+
+
+def _in_its_file(script: Script, remark: Remark) -> Remark:
+    """The remark with the lines of its fix counted in the module that it is about, where it is about one."""
+    fix = remark.fix
+    if not isinstance(fix, Lines):
+        return remark
+    for python in script.pythons:
+        base = max(python.place.line, 1) - 1
+        if not python.segments or fix.first - base < python.segments[0][0]:
+            continue
+        if python.at(fix.first - base).field != remark.place.field:
+            continue
+        first = python.at(fix.first - base).line
+        moved = first - fix.first
+        # Where the module's imports stand nobody has looked: one that the fix brings stays in front of it.
+        return replace(remark, fix=Lines(str(fix), first, fix.last + moved, fix.like + moved, 0, fix.whole))
+    return remark
 
 
 def _mentions_run(remark: Remark) -> bool:
@@ -394,8 +462,26 @@ def _mentions_run(remark: Remark) -> bool:
     return any(RUN in text for text in texts)
 
 
-def origin_of(job: EffectiveJob, container: Raw, place: Place) -> Origin:
-    """``spec.trainer.args[0] line 14``."""
+def fact_of(program: Program) -> ProgramFact:
+    """How much of a program was read; cached."""
+    fact = program.remarks.fact
+    if fact is None:
+        from webhook.programs.fact import fact_of as told_of
+
+        fact = program.remarks.fact = told_of(program.read())
+    if program.named is not None and any(RUN in text for text in (fact.path or "", fact.reason or "")):
+        return fact_of(program.named())
+    return fact
+
+
+def origin_of(job: EffectiveJob, container: Raw, place: Place, files: Files | None = None) -> Origin:
+    """``spec.trainer.args[0] line 14``; of a file in reach ``data[train.py] line 14`` of its ConfigMap."""
+    if files is not None and place.in_file:
+        found = files.find(place.field)
+        if isinstance(found, File):
+            line = f" line {place.line}" if place.line else ""
+            field, short = f"{found.origin.field}{line}".strip(), f"{found.origin.short}{line}".strip()
+            return Origin(found.origin.object, field, short)
     origin = job.container_field_origin(str(container.get("name") or ""), place.field)
     line = f" line {place.line}" if place.line else ""
     at = f"{origin.field}[{place.index}]{line}" if origin.field else ""
@@ -411,4 +497,14 @@ def clear() -> None:
     sources.clear()
 
 
-__all__ = ["UNKNOWN", "clear", "find_directory", "find_programs", "origin_of", "program_findings", "remarks_on"]
+__all__ = [
+    "UNKNOWN",
+    "clear",
+    "fact_of",
+    "find_directory",
+    "find_programs",
+    "is_concealed",
+    "origin_of",
+    "program_findings",
+    "remarks_on",
+]

@@ -40,8 +40,8 @@ class Source:
         "tree",
     )
 
-    def __init__(self, text: str) -> None:
-        if len(text) > LONGEST:
+    def __init__(self, text: str, tree: ast.Module | None = None) -> None:
+        if tree is None and len(text) > LONGEST:
             raise NotRead(f"it is longer than {LONGEST // 1024} KiB")
         if text.count(";") > _MOST:
             raise NotRead("it has too many statements on a line to be read in time")
@@ -70,7 +70,7 @@ class Source:
         self.globals: set[str] = set()
         self.lines = text.split("\n")
         self.commented: str | None = None
-        self.tree = _parse(text)
+        self.tree = parse(text) if tree is None else tree
         self._walk(self.tree)
         for call in self.calls:
             self.by_attr.setdefault(call.attr, []).append(call)
@@ -191,7 +191,8 @@ class Source:
                     self.bindings.setdefault((0, self.dotted(one)[0]), []).append(bound)
 
 
-def _parse(text: str) -> ast.Module:
+def parse(text: str) -> ast.Module:
+    """The tree of a text. Raises ``NotRead``."""
     try:
         return ast.parse(text)
     except SyntaxError as fault:
@@ -412,7 +413,7 @@ def _on_while(source: Source, node: ast.While, around: Around | None) -> Below:
 
 def _on_if(source: Source, node: ast.If, around: Around | None) -> Below:
     source.statements.append((node, around))
-    if _is_main(node.test):
+    if is_main(node.test):
         # A program that is started is always __main__: no condition at all.
         return [(one, around) for one in (*node.body, *node.orelse)]
     yes = Around("if", node, around, node.test)
@@ -423,7 +424,7 @@ def _on_if(source: Source, node: ast.If, around: Around | None) -> Below:
     return below
 
 
-def _is_main(test: ast.expr) -> bool:
+def is_main(test: ast.expr) -> bool:
     """``__name__ == "__main__"``."""
     return (
         isinstance(test, ast.Compare)

@@ -3,24 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct, field
 
+from webhook.model.files import File, Files, Lost
 from webhook.model.path import components
 from webhook.model.script import Launch, Place
 from webhook.programs.config import Config, read_config
+from webhook.programs.folders import changed, joined
 from webhook.programs.python import Python
 from webhook.programs.shell import Command, Held, NotRead, Shell, plain_text, read_shell
 from webhook.programs.sources import dedented, python_source
-from webhook.programs.values import UNKNOWN, Text, Unknown, Value, after_mark, head, is_known, join_path, tail
+from webhook.programs.values import UNKNOWN, Text, Unknown, Value, after_mark, head, is_known, tail
 from webhook.programs.words import INITS, LONGEST, SHELLS, TOOLS, WRAPPERS
+
+if TYPE_CHECKING:
+    from webhook.programs.linked import Linked
 
 _NESTED: Final = 3
 """Shells inside shells that are followed."""
 _ITEMS: Final = 4096
 """Items of ``command`` and of ``args`` that are looked at."""
 _SHELLS: Final = 32
+_LONGEST_PATH: Final = 4096
+_FOLDERS: Final = 8
+"""Of PYTHONPATH."""
+_OPENED: Final = 96 * 1024
+"""Characters of files in reach that are read for one container."""
 _PROGRAMS: Final = 128
 """Shell texts and programs of one container that are looked at."""
 
@@ -57,6 +67,8 @@ class Invocation(Struct):
     flags: Mapping[str, Flag] = field(default_factory=dict)
     inline: bool = False
     source: str = ""
+    folder: Value = UNKNOWN
+    """Where it is started, from the root."""
 
     @property
     def name(self) -> str:
@@ -103,6 +115,8 @@ class Script(Struct):
     first: str = "program"
     missing: tuple[str, ...] = ()
     """Scripts that are started and whose text is not here, as the command names them."""
+    lost: tuple[tuple[str, Lost], ...] = ()
+    """Paths of programs and files that lie on a volume and gave no text, each with the reason."""
     memo: dict[str, Any] = field(default_factory=dict)
     """For whoever asks twice: lives as long as this object."""
 
@@ -125,7 +139,7 @@ class Script(Struct):
         return None
 
     def placed(self, path: Value) -> Value:
-        """A path that is relative to where the programs run, from the root, where one ``cd`` to a known place says so.
+        """A path that is relative to where the programs run, from the root, where that is one place and known.
 
         Elsewhere the path as it is.
         """
@@ -134,24 +148,25 @@ class Script(Struct):
             return path
         if "folder" not in self.memo:
             self.memo["folder"] = self._folder()
-        folder = self.memo["folder"]
-        return path if folder is None else join_path((folder, path))
+        found = joined(self.memo["folder"], path)
+        return path if found is UNKNOWN else found
 
     def _folder(self) -> Value:
-        moves = [command for command in self.commands() if command.name in ("cd", "pushd", "popd", "chroot")]
-        if len(moves) != 1 or len(moves[0].words) != 2 or moves[0].name != "cd":
-            return None
-        certain = all(around.kind == "&&" for around in moves[0].around)
-        target = moves[0].words[1]
-        if not certain or not head(target).startswith("/"):
-            return None
-        return None if any("chdir" in python.source.by_attr for python in self.pythons) else target
+        """Where the programs run; unknown where they do so in several places."""
+        found: list[Value] = [python.folder for python in self.pythons]
+        found += [one.folder for one in self.invocations if one.python is None]
+        if not found or any(folder != found[0] for folder in found):
+            return UNKNOWN
+        if len(self.pythons) == 1 and "chdir" in self.pythons[0].source.by_attr:
+            return changed(self.pythons[0])
+        return UNKNOWN if any("chdir" in python.source.by_attr for python in self.pythons) else found[0]
 
     def on_volume(self, path: Value) -> bool:
         """Whether a path lies in a declared directory or on a mounted volume."""
         launch = self.launch
         if launch.alone and not launch.directories:
             return True
+        path = self.placed(path)
         return any(lies_in(path, place) for place in (*launch.directories, *launch.mounts))
 
     @property
@@ -161,6 +176,7 @@ class Script(Struct):
 
     def in_fast_tier(self, path: Value) -> bool:
         """Whether a path lies in the fast tier, which each pod has for itself."""
+        path = self.placed(path)
         return any(lies_in(path, place) for place in self.launch.fast)
 
     def commands(self) -> Iterator[Command]:
@@ -192,19 +208,31 @@ def read_script(
     env: Mapping[str, Value],
     launch: Launch,
     files: Mapping[str, tuple[str, Place]] | None = None,
+    reach: Files | None = None,
 ) -> Script:
-    """Everything legible in ``command`` and ``args``. Never raises for what a text holds.
+    """Everything legible in ``command`` and ``args``, and in the files that they name. Never raises for a text.
 
     ``env`` are the container's variables; references ``$(VAR)`` are put in as the kubelet does. ``files`` are texts
-    that lie where the program runs, by path, each with the place of its first line. A word may be ``Unknown``.
+    that lie where the program runs, by path, each with the place of its first line; ``reach`` gives others when they
+    are named. A word may be ``Unknown``.
     """
-    return _Reader(env, launch, files or {}).read(command, args)
+    return _Reader(env, launch, files or {}, reach).read(command, args)
 
 
 class _Reader:
-    def __init__(self, env: Mapping[str, Value], launch: Launch, files: Mapping[str, tuple[str, Place]]) -> None:
+    def __init__(
+        self,
+        env: Mapping[str, Value],
+        launch: Launch,
+        files: Mapping[str, tuple[str, Place]],
+        reach: Files | None,
+    ) -> None:
         self.env = env
         self.launch = launch
+        self.given = reach
+        self.lost: dict[str, Lost] = {}
+        self.opened = 0
+        self.start: Value = launch.working_dir if launch.working_dir.startswith("/") else UNKNOWN
         self.invocations: list[Invocation] = []
         self.pythons: list[Python] = []
         self.configs: list[Config] = []
@@ -253,7 +281,32 @@ class _Reader:
             self.whole,
             self.first or "program",
             tuple(dict.fromkeys(self.missing)),
+            tuple(self.lost.items()),
         )
+
+    def _open(self, file: str, command: Command | None) -> tuple[str, Place] | None:
+        """The text of a file that is in reach, and its place; None where it is not."""
+        if self.given is None or not file or len(file) > _LONGEST_PATH:
+            return None
+        folder = self.start if command is None else command.folder
+        path = joined(folder, file)
+        found = self.given.find(path if isinstance(path, str) else file)
+        if isinstance(found, Lost):
+            if len(self.lost) < _PROGRAMS:
+                self.lost[path if isinstance(path, str) else file] = found
+            return None
+        if found is None:
+            return None
+        place = Place(found.path, 0, 1)
+        self.opened += len(found.text)
+        if len(found.text) > LONGEST or self.opened > _OPENED:
+            most = LONGEST if len(found.text) > LONGEST else _OPENED
+            more = "" if len(found.text) > LONGEST else " with those before it"
+            self.unread.append((Place(found.path, 0), f"it is longer than {most // 1024} KiB{more}"))
+            return None
+        if not found.executable and command is not None and command.words and command.words[0] == file:
+            self.lost[found.path] = Lost("its mode does not let it be executed: defaultMode: 0755")
+        return found.text, place
 
     def _run(
         self,
@@ -281,7 +334,9 @@ class _Reader:
                 if at < len(words) and words[at] == "--":
                     at += 1
             elif name in WRAPPERS:
-                at = _after_wrapper(name, words, at + 1)
+                start, at = at + 1, _after_wrapper(name, words, at + 1)
+                if name == "env":
+                    env = _with_assigned(env, words[start:at])
             elif name == "eval" and command is not None:
                 rest = slice(at + 1, None)
                 self.evaluated += 64 + sum(len(word) for word in words[rest] if isinstance(word, str))
@@ -319,8 +374,49 @@ class _Reader:
             self._script(words, raws, places, env, command, launchers, launcher_flags or {})
         elif name.endswith(".sh") or name in ("source", "."):
             self._shell_file(words[1] if name in ("source", ".") and len(words) > 1 else words[0], env, command, depth)
+        elif isinstance(words[0], str) and (opened := self._by_first_line(words[0], command)) is not None:
+            inner = (*opened, *words)
+            self._run(
+                inner,
+                (*opened, *raws),
+                (*[places[0]] * len(opened), *places),
+                env,
+                command,
+                depth,
+                launchers,
+                launcher_flags,
+            )
         elif (command is None and not isinstance(words[0], str)) or (command is None and name not in _HARMLESS):
             self.whole = False
+
+    def _module(self, module: str, command: Command | None) -> str | None:
+        """The path of a module that is in reach, from where it is started; None where it may be installed."""
+        folder = self.start if command is None else command.folder
+        if self.given is None or not module or not all(map(str.isidentifier, module.split("."))):
+            return None
+        inside = module.replace(".", "/")
+        for end in (".py", "/__main__.py"):
+            path = joined(folder, inside + end)
+            found = self.given.find(path if isinstance(path, str) else inside + end)
+            if isinstance(found, File) and (
+                found.origin.object.endswith("/" + inside + end) or not found.origin.object.startswith("Program/")
+            ):
+                return found.path
+        return None
+
+    def _by_first_line(self, file: str, command: Command | None) -> tuple[str, ...] | None:
+        """The interpreter of a file in reach that is started by its name alone, as its first line has it."""
+        path = joined(self.start if command is None else command.folder, file) if "/" in file else None
+        if self.given is None or not isinstance(path, str) or not self.given.begins(path):
+            return None
+        found = self.given.find(path)
+        if not isinstance(found, File):
+            self._open(file, command)
+            return None
+        first = found.text[:256].partition("\n")[0]
+        names = [_base(word) for word in first[2:].split()] if first[:2] == "#!" else []
+        name = next((one for one in names if one in SHELLS or one.startswith("python")), "")
+        return (name,) if name else None
 
     def _shell(
         self,
@@ -348,7 +444,8 @@ class _Reader:
                 text = command.document.text if command.document is not None else plain_text(command.here_string)
                 line = command.document.line if command.document is not None else 0
                 if text is not None:
-                    self._shell_text(text, _moved(command.place, line, self), name, options, env, depth)
+                    place = _moved(command.place, line, self)
+                    self._shell_text(text, place, name, options, env, depth, command.folder)
             elif at < len(words):
                 self._shell_file(words[at], env, command, depth, words[at:])
             return
@@ -361,7 +458,8 @@ class _Reader:
                 self.whole = False
             return
         where = Place(place.field, place.index, place.line or 1)
-        self._shell_text(text, where, name, options, env, depth, tuple(words[at + 1 :]) or ("",))
+        folder = self.start if command is None else command.folder
+        self._shell_text(text, where, name, options, env, depth, folder, "", tuple(words[at + 1 :]) or ("",))
 
     def _shell_file(
         self,
@@ -373,7 +471,7 @@ class _Reader:
     ) -> None:
         known = self.files.get(file) if isinstance(file, str) else None
         if known is None and isinstance(file, str):
-            known = self.files.get(file.removeprefix("./"))
+            known = self.files.get(file.removeprefix("./")) or self._open(file, command)
         if known is None:
             if isinstance(file, str) and file.endswith(("activate", "bashrc", "profile", "setvars.sh", "conda.sh")):
                 return
@@ -383,7 +481,10 @@ class _Reader:
             return
         before = len(self.shells)
         given = tuple(positional) if positional is not None else None
-        self._shell_text(known[0], known[1], "bash", "", env, depth + 1, given)
+        folder = self.start if command is None else command.folder
+        path = joined(folder, file)
+        own = known[1].field if known[1].in_file else path if isinstance(path, str) else ""
+        self._shell_text(known[0], known[1], "bash", "", env, depth + 1, folder, own, given)
         if len(self.shells) > before:
             self.shells[before].inline = False
 
@@ -395,6 +496,8 @@ class _Reader:
         options: str,
         env: Mapping[str, Value],
         depth: int,
+        folder: Value,
+        file: str = "",
         positional: tuple[Value, ...] | None = None,
     ) -> None:
         if depth > _NESTED:
@@ -409,7 +512,7 @@ class _Reader:
             self.unread.append((place, f"it is longer than {LONGEST // 1024} KiB"))
             return
         try:
-            shell = read_shell(text, place, env, dialect, options, positional)
+            shell = read_shell(text, place, env, dialect, options, positional, folder, file)
         except NotRead as reason:
             self.unread.append((place, str(reason)))
             self.whole = False
@@ -488,6 +591,12 @@ class _Reader:
             if word in ("-m", "--module") and at + 1 < len(words):
                 flags = _flags(words[1:at], raws[1:at], places[1:at])
                 module = words[at + 1] if isinstance(words[at + 1], str) else ""
+                own = self._module(module, command)
+                if own is not None:
+                    rest = slice(at + 1, None)
+                    own_words = [own, *words[at + 2 :]]
+                    self._script(own_words, raws[rest], places[rest], env, command, (*launchers, launcher), flags)
+                    return
                 self._add(
                     (*launchers, launcher),
                     "",
@@ -605,6 +714,10 @@ class _Reader:
                         depth,
                         launchers,
                     )
+                elif (file := self._module(module, command)) is not None:
+                    rest = slice(at + 1, None)
+                    started = [file, *words[at + 2 :]]
+                    self._script(started, raws[rest], places[rest], env, command, launchers, launcher_flags)
                 elif module.partition(".")[0] not in _HARMLESS_MODULES:
                     rest = slice(at + 2, None)
                     self._add(
@@ -669,7 +782,7 @@ class _Reader:
         launcher_flags: Mapping[str, Flag],
     ) -> None:
         file = words[0] if isinstance(words[0], str) else ""
-        known = self.files.get(file) or self.files.get(file.removeprefix("./"))
+        known = self.files.get(file) or self.files.get(file.removeprefix("./")) or self._open(file, command)
         if known is None and file:
             last = file.rpartition("/")[2]
             found = [one for name, one in self.files.items() if name.rpartition("/")[2] == last]
@@ -699,15 +812,44 @@ class _Reader:
             self.read_so_far += len(text)
             if self.read_so_far > 2 * LONGEST:
                 raise NotRead(f"its programs are longer than {2 * LONGEST // 1024} KiB together")
-            source = python_source(dedented(text))
+            text = dedented(text)
+            linked = self._linked(text, place, command, env)
+            source = linked.source if linked is not None and linked.source is not None else python_source(text)
         except NotRead as reason:
             self.unread.append((place, str(reason)))
             self.whole = False
             self._add(launchers, "", "", file, None, words, raws, places, command, launcher_flags)
             return
-        python = Python(source, place, env, file, tuple(words))
+        python = Python(source, place, env, file, tuple(words), () if linked is None else linked.segments)
+        python.folder = self.start if command is None else command.folder
         self.pythons.append(python)
         self._add(launchers, "", "", file, python, words, raws, places, command, launcher_flags, inline=not file)
+
+    def _linked(self, text: str, place: Place, command: Command | None, env: Mapping[str, Value]) -> Linked | None:
+        """The program with the modules that it imports from beside it. Raises ``NotRead``."""
+        if (self.given is None and len(self.files) < 2) or "import" not in text:
+            return None
+        from webhook.programs.linked import link
+
+        start = self.start if command is None else command.folder
+        folder = place.field.rpartition("/")[0] if place.in_file else start if isinstance(start, str) else ""
+        more = [one for one in str(env.get("PYTHONPATH") or "").split(":") if one.startswith("/")][:_FOLDERS]
+        if isinstance(start, str):
+            more.append(start)
+
+        def opened(path: str) -> tuple[str, Place] | None:
+            written = self.files.get(path) or self.files.get(path.removeprefix(f"{folder}/"))
+            if written is not None or self.given is None:
+                return written
+            found = self.given.beside(path)
+            return None if found is None else (found.text, Place(found.path, 0, 1))
+
+        linked = link(text, folder, more, opened, 2 * LONGEST - self.read_so_far)
+        if linked.source is not None:
+            self.read_so_far += len(linked.source.text) - len(text)
+        if linked.left_out is not None:
+            self.lost.setdefault(linked.left_out[0], Lost(linked.left_out[1]))
+        return linked
 
     def _add(
         self,
@@ -746,6 +888,7 @@ class _Reader:
                 _flags(words, raws, own),
                 inline,
                 command.source if command is not None else "",
+                self.start if command is None else command.folder,
             )
         )
 
@@ -785,6 +928,20 @@ def _after_wrapper(name: str, words: Sequence[Value], at: int) -> int:
         else:
             break
     return at
+
+
+def _with_assigned(env: Mapping[str, Value], words: Sequence[Value]) -> Mapping[str, Value]:
+    """The variables with those that ``env NAME=value`` sets, and without what ``-u NAME`` or ``-i`` takes away."""
+    out = dict(env)
+    for index, word in enumerate(words):
+        text = head(word)
+        if text in ("-i", "-", "--ignore-environment"):
+            out.clear()
+        elif text == "-u" and index + 1 < len(words):
+            out.pop(head(words[index + 1]), None)
+        elif "=" in text and not text.startswith("-"):
+            out[text.partition("=")[0]] = after_mark(word)
+    return out
 
 
 def _evaluated(

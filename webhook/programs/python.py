@@ -7,6 +7,7 @@ than ``_FOLLOWED``; ``ast`` has bounds of its own, and its faults are caught.
 from __future__ import annotations
 
 import ast
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
@@ -49,6 +50,10 @@ _FOLLOWED: Final = 16
 """Steps from a name to what it stands for."""
 
 
+def _first_line(segment: tuple[int, Place]) -> int:
+    return segment[0]
+
+
 class Python:
     """A Python text in one container.
 
@@ -57,7 +62,19 @@ class Python:
     ``arguments`` are those that it is started with; None where it is not known how it is started.
     """
 
-    __slots__ = ("arguments", "called", "env", "file", "frames", "memo", "place", "source", "values")
+    __slots__ = (
+        "arguments",
+        "called",
+        "env",
+        "file",
+        "folder",
+        "frames",
+        "memo",
+        "place",
+        "segments",
+        "source",
+        "values",
+    )
 
     def __init__(
         self,
@@ -66,12 +83,17 @@ class Python:
         env: Mapping[str, Value],
         file: str = "",
         arguments: tuple[Value, ...] | None = None,
+        segments: tuple[tuple[int, Place], ...] = (),
     ) -> None:
         self.source = source
         self.place = place
         self.env = env
         self.file = file
         self.arguments = arguments
+        self.folder: Value = UNKNOWN
+        """Where it is started, from the root."""
+        self.segments = segments
+        """Modules that are part of the text: the first line of each in it, and the place of that line."""
         self.memo: dict[str, Any] = {}
         """For whoever asks twice: lives as long as this object."""
         self.values: dict[int, Value] = {}
@@ -82,7 +104,10 @@ class Python:
     def at(self, node: ast.AST | Call | int) -> Place:
         """The place of a node in the manifest."""
         line = node if isinstance(node, int) else node.line if isinstance(node, Call) else getattr(node, "lineno", 1)
-        return Place(self.place.field, self.place.index, max(self.place.line, 1) + line - 1)
+        start, place = 1, self.place
+        if self.segments and line >= self.segments[0][0]:
+            start, place = self.segments[bisect_right(self.segments, line, key=_first_line) - 1]
+        return Place(place.field, place.index, max(place.line, 1) + line - start)
 
     def calls(self, *names: str) -> Iterator[Call]:
         """The calls of these dotted names (``torch.save``, ``transformers.Trainer``).

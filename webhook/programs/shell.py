@@ -12,6 +12,7 @@ from typing import Any, Final
 from msgspec import Struct
 
 from webhook.model.script import Place
+from webhook.programs.folders import Folders
 from webhook.programs.held import held, hold
 from webhook.programs.heredoc import MARK, Document, lift
 from webhook.programs.values import (
@@ -86,6 +87,8 @@ class Command(Struct):
     redirected: bool = False
     statement: int = 0
     exported: bool = False
+    folder: Value = UNKNOWN
+    """Where it runs, from the root; unknown where the image says it, or a condition does."""
     lines: int = 1
     """Lines that it takes, with what it is redirected to."""
 
@@ -182,11 +185,13 @@ def read_shell(
     dialect: str,
     options: str = "",
     positional: tuple[Value, ...] | None = None,
+    folder: Value = UNKNOWN,
+    file: str = "",
 ) -> Shell:
     """The commands of a shell text. ``env`` are the variables as they are before it; ``options`` are those of ``-ec``.
 
     ``place`` is that of the text's first line. ``positional`` are ``$0``, ``$1`` and so on; None where they are not
-    known. Raises ``NotRead``.
+    known. ``folder`` is where it is started, ``file`` its path where it is a file. Raises ``NotRead``.
     """
     key = ("shell", text)
     parsed = held(key)
@@ -199,7 +204,7 @@ def read_shell(
     if isinstance(parsed, str):
         raise NotRead(parsed)
     root, data, documents = parsed
-    reader = _Reader(data, documents, place, env, dialect, options)
+    reader = _Reader(data, documents, place, env, dialect, options, Folders(folder, file))
     reader.positional = positional
     shell = reader.read(root)
     shell.lines = tuple(text.split("\n"))
@@ -258,7 +263,9 @@ class _Reader:
         env: Mapping[str, Value],
         dialect: str,
         options: str,
+        folders: Folders,
     ) -> None:
+        self.folders = folders
         self.data = data
         self.documents = documents
         self.place = place
@@ -361,17 +368,19 @@ class _Reader:
             return [(child, (*around, Around("for")), ()) for child in node.named_children if child.type == "do_group"]
         if kind in ("else_clause", "case_statement", "case_item"):
             name = "else" if kind == "else_clause" else "case"
-            return [(child, (*around, Around(name)), ()) for child in node.named_children if child.type in _STATEMENTS]
+            return [(child, inner, ()) for child, inner in self._inside(node, around, name)]
         if kind in _BLOCKS:
             name = "subshell" if kind == "subshell" else "group"
-            return [
-                (child, (*_background(node, around), Around(name)), redirects)
-                for child in node.named_children
-                if child.type in _STATEMENTS
-            ]
+            inside = self._inside(node, _background(node, around), name)
+            return [(child, inner, redirects) for child, inner in inside]
         if kind == "test_command":
             self._substitutions(node, around)
         return []
+
+    def _inside(self, node: Any, around: tuple[Around, ...], kind: str) -> Any:
+        """What stands in a block, all of it within one and the same construct."""
+        inner = (*around, Around(kind))
+        return [(child, inner) for child in node.named_children if child.type in _STATEMENTS]
 
     def _conditional(
         self, node: Any, around: tuple[Around, ...]
@@ -380,6 +389,7 @@ class _Reader:
         below: list[tuple[Any, tuple[Around, ...], tuple[Any, ...]]] = []
         tested = True
         test = ""
+        branch = Around(name)
         for child in node.children:
             if child.type in ("then", "do"):
                 tested = False
@@ -389,9 +399,10 @@ class _Reader:
                 tested = False
             if tested:
                 test = shown(self._raw(child))
+                branch = Around(name, name=test)
                 below.append((child, (*around, Around("test", name=name)), ()))
             elif child.type in _STATEMENTS or child.type in ("else_clause", "elif_clause"):
-                below.append((child, (*around, Around(name, name=test)), ()))
+                below.append((child, (*around, branch), ()))
         return below
 
     def _command(self, node: Any, around: tuple[Around, ...], redirects: tuple[Any, ...]) -> None:
@@ -400,6 +411,7 @@ class _Reader:
         assigned: dict[str, Value] = {}
         own = list(redirects)
         self.moving = any(one.kind in _MOVING for one in around)
+        folder = self.folders.enter(around)
         for child in node.children:
             kind = child.type
             if kind == "variable_assignment":
@@ -439,9 +451,11 @@ class _Reader:
             {**env, **assigned} if assigned else env,
             statement=self.statement,
             lines=max([node.end_point[0], *(one.end_point[0] for one in own)]) - node.start_point[0] + 1,
+            folder=folder,
         )
         self._redirect(command, own)
         self.commands.append(command)
+        self.folders.run(command.name, command.words[1:], around, self.variables.get("HOME", UNKNOWN))
         if command.name == "set":
             self._set(command)
         elif command.name == "shift":
@@ -522,6 +536,7 @@ class _Reader:
     def _assign(self, node: Any, around: tuple[Around, ...]) -> None:
         kind = node.type
         first = self._raw(node.children[0]) if node.children else ""
+        self.folders.enter(around)
         self.environment = None
         self.moving = any(one.kind in _MOVING for one in around)
         if kind == "unset_command":
@@ -665,6 +680,10 @@ class _Reader:
         if name in self.variables:
             value = self.variables[name]
             return (value[0] if value else "") if isinstance(value, tuple) else value
+        if name == "PWD":
+            return self.folders.here
+        if name in ("0", "BASH_SOURCE") and self.folders.file:
+            return self.folders.file
         if name.isdecimal() and self.positional is not None and not self.moving and len(name) < 4:
             return self.positional[int(name)] if int(name) < len(self.positional) else ""
         if name in ("RANDOM", "SRANDOM", "$", "BASHPID", "SECONDS", "EPOCHSECONDS", "EPOCHREALTIME"):
@@ -703,7 +722,8 @@ class _Reader:
             if number.isdecimal() and len(number) < 10 and int(number) < len(self.documents):
                 document = self.documents[int(number)]
                 return Held(self.expand(document), document.line)
-        return _run(raw)
+        folder = self.folders.printed(raw)
+        return _run(raw) if folder is None else folder
 
     def expand(self, document: Document) -> str:
         """A here-document as the program gets it: in one without quotes the shell puts its variables in.

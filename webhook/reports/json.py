@@ -10,6 +10,7 @@ from webhook.message import place
 from webhook.model.excuse import Excuse, fingerprint
 from webhook.model.finding import Judged
 from webhook.model.printable import json_printable
+from webhook.model.script import ProgramFact
 from webhook.reports.review import Fault, Review, Reviewed
 
 SCHEMA: Final = 1
@@ -63,8 +64,16 @@ def _result(result: Reviewed) -> dict[str, Any]:
             "volume": facts.volume,
             "claim": facts.claim,
             "storage": facts.storage,
+            "program": program(facts.program),
         },
     }
+
+
+def program(fact: ProgramFact | None) -> dict[str, Any] | None:
+    """How much of the program was read; null where there is none."""
+    if fact is None:
+        return None
+    return {"state": fact.state, "path": fact.path, "line": fact.line, "reason": fact.reason}
 
 
 def _finding(finding: Judged, result: Reviewed) -> dict[str, Any]:

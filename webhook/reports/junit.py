@@ -49,6 +49,7 @@ def _case(page: Page) -> Iterator[str]:
     here = [told.finding for told in page.told]
     lines = [f"assumed: {printable(result.assumed)}"] if result.assumed else []
     lines += [printable(page.assumed_line())] if page.assumed else []
+    lines += [f"program: {printable(result.facts.program.words())}"] if result.facts.program is not None else []
     for finding in here:
         if finding.severity is not Severity.DENY:
             lines += block(finding, result.label)

@@ -127,6 +127,8 @@ def _notes(page: Page) -> Iterator[dict[str, Any]]:
         told.append(f"assumed: {result.assumed}")
     if page.assumed:
         told.append(page.assumed_line())
+    if result.facts.program is not None:
+        told.append(f"program: {result.facts.program.words()}")
     for text in told:
         yield {
             "level": "note",

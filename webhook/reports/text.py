@@ -124,6 +124,8 @@ def _page(page: Page, colour: bool, locate: bool, seen: set[tuple[str, ...]]) ->
         yield f"  assumed: {printable(result.assumed)}"
     if page.assumed:
         yield f"  {printable(page.assumed_line())}"
+    if result.facts.program is not None:
+        yield f"  program: {printable(result.facts.program.words())}"
     for other, findings in page.elsewhere:
         rules = ", ".join(dict.fromkeys(f"{one.rule} ({_SEVERITY[one.severity][0]})" for one in findings))
         yield f"  as told at {printable(other.title)}: {rules}"

@@ -69,6 +69,10 @@ class Views(Protocol):
         """What that is worth which is stored in the cluster and judged with the object: its runtime."""
         ...
 
+    def read_weight(self, view: ClusterView) -> int:
+        """Characters that were read from the cluster for this view and are judged: those of programs."""
+        ...
+
 
 class Needs(Protocol):
     """Who needs what is being deleted."""
@@ -101,6 +105,9 @@ class FixedViews:
         return self._view
 
     def weight(self, request: Request) -> int:
+        return 0
+
+    def read_weight(self, view: ClusterView) -> int:
         return 0
 
 
@@ -153,7 +160,7 @@ class Admission:
         if heavy and self._worker is not None and not self._worker.has_room():
             return self.refuse(webhook, 503, "too many large objects at once")
         if heavy:
-            return self._elsewhere(webhook, body, None, started, trace, caller)
+            return self._elsewhere(webhook, body, None, None, started, trace, caller)
         try:
             review = parse_review(body)
         except NotAReview as fault:
@@ -171,13 +178,13 @@ class Admission:
             if self._worker is not None and size + self._views.weight(request) > HEAVY:
                 if not self._worker.has_room():
                     return self.refuse(webhook, 503, "too many large objects at once")
-                return self._elsewhere(webhook, body, request, started, trace, caller)
+                return self._elsewhere(webhook, body, request, None, started, trace, caller)
             view = self._views.at_once(request)
         except Exception as error:
             return self._guarded(webhook, request, error, started, caller)
         if view is not None and (answer := self._decide(webhook, request, view, started, trace, caller)) is not None:
             return answer
-        return self._after_reading(webhook, request, view, started, trace, caller)
+        return self._after_reading(webhook, body, request, view, started, trace, caller)
 
     def refuse(self, webhook: str, code: int, message: str) -> Answer:
         """An answer without a review: counted, one line of JSON."""
@@ -185,24 +192,40 @@ class Admission:
         return code, error_line(message)
 
     async def _after_reading(
-        self, webhook: str, request: Request, view: ClusterView | None, started: float, trace: str, caller: Caller
+        self,
+        webhook: str,
+        body: bytes,
+        request: Request,
+        view: ClusterView | None,
+        started: float,
+        trace: str,
+        caller: Caller,
     ) -> Answer:
         """Read and decide by turns, until nothing is lacking or the time is used up."""
         lookups = self._metrics.lookups
+        heavy = False
         try:
             async with asyncio.timeout(self._lookup_seconds), self._gate.turn:
                 for _ in range(_ROUNDS):
                     view = await self._views.read(request, view)
+                    heavy = self._worker is not None and len(body) + self._views.read_weight(view) > HEAVY
+                    if heavy:
+                        break
                     if (answer := self._decide(webhook, request, view, started, trace, caller)) is not None:
                         lookups["answered"].inc()
                         return answer
-            lookups["failed"].inc()
-            _log.warning("a request lacked something after %d rounds of look-ups", _ROUNDS)
+                else:
+                    lookups["failed"].inc()
+                    _log.warning("a request lacked something after %d rounds of look-ups", _ROUNDS)
         except TimeoutError:
             lookups["late"].inc()
         except Exception as error:
             lookups["failed"].inc()
             _log.warning("a look-up failed with %s: %s", type(error).__name__, error)
+        if heavy and self._worker is not None:
+            if not self._worker.has_room():
+                return self.refuse(webhook, 503, "too many large objects at once")
+            return await self._elsewhere(webhook, body, request, view, started, trace, caller)
         view = self._views.without(request, view)
         return self._decide(webhook, request, view, started, trace, caller, True) or self.refuse(
             webhook, 503, "no answer"
@@ -230,17 +253,25 @@ class Admission:
             return self._guarded(webhook, request, error, started, caller)
 
     async def _elsewhere(
-        self, webhook: str, body: bytes, request: Request | None, started: float, trace: str, caller: Caller
+        self,
+        webhook: str,
+        body: bytes,
+        request: Request | None,
+        view: ClusterView | None,
+        started: float,
+        trace: str,
+        caller: Caller,
     ) -> Answer:
         """Judged by the worker, with the same view and the same rounds of look-ups as on the event loop.
 
-        ``request`` is None where the body was not read here: then the worker says what is in it.
+        ``request`` is None where the body was not read here: then the worker says what is in it. ``view`` is what was
+        read for it before.
         """
         from webhook.server.pool import Died, Overloaded
 
         for last in (False, True):
             try:
-                return await self._by_worker(webhook, body, request, started, trace, caller)
+                return await self._by_worker(webhook, body, request, view, started, trace, caller)
             except Overloaded as error:
                 return self.refuse(webhook, 503, str(error))
             except Died:
@@ -254,7 +285,14 @@ class Admission:
         return self.refuse(webhook, 503, "no answer")
 
     async def _by_worker(
-        self, webhook: str, body: bytes, request: Request | None, started: float, trace: str, caller: Caller
+        self,
+        webhook: str,
+        body: bytes,
+        request: Request | None,
+        view: ClusterView | None,
+        started: float,
+        trace: str,
+        caller: Caller,
     ) -> Answer:
         if self._worker is None:
             return self.refuse(webhook, 503, "no answer")
@@ -268,7 +306,7 @@ class Admission:
                 deletion = read.deletion
                 return await self._on_deletion(webhook, read, deletion, self._needs, started, trace, caller)
             request = read if request is None else request
-            view = self._views.at_once(request)
+            view = self._views.at_once(request) if view is None else view
             result, left = "", self._lookup_seconds
             for _ in range(_ROUNDS):
                 if view is not None:

@@ -31,6 +31,7 @@ from webhook.server.envelope import (
     judged,
     patched,
     told_strangers,
+    without_maps,
 )
 
 Default = Callable[[Request, ClusterView, Policy, Release | None], Defaulted]
@@ -101,6 +102,8 @@ def _patched(request: Request, defaulted: Defaulted, policy_hash: str, caller: C
     if caller is Caller.STRANGER:
         answer = told_strangers(request.uid, True, defaulted.findings)
     else:
+        if defaulted.findings:
+            defaulted = replace(defaulted, findings=without_maps(defaulted.findings))
         if caller is Caller.ANYBODY and defaulted.findings:
             defaulted = replace(defaulted, findings=for_anybody(defaulted.findings))
         answer = patched(request.uid, defaulted, policy_hash)
@@ -120,8 +123,10 @@ def _judged(request: Request, decision: Decision, caller: Caller, trace: str) ->
         answer = told_strangers(request.uid, not denies, decision.findings)
     else:
         told = decision
-        if caller is Caller.ANYBODY and decision.findings:
-            told = replace(decision, findings=for_anybody(decision.findings))
+        if decision.findings:
+            told = replace(decision, findings=without_maps(decision.findings))
+        if caller is Caller.ANYBODY and told.findings:
+            told = replace(told, findings=for_anybody(told.findings))
         probed = request.name == PROBE and request.dry_run
         remark = f"{CERTIFICATE}{'shown' if caller is Caller.KNOWN else 'not asked for'}" if probed else ""
         answer = judged(request.uid, told, f"{request.kind}/{request.name}", remark)

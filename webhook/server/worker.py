@@ -24,6 +24,7 @@ import orjson
 from webhook.cluster.objects import parse_runtime
 from webhook.model.cluster import (
     Claim,
+    ConfigMap,
     CsiDriver,
     Gap,
     Namespace,
@@ -55,6 +56,7 @@ QUESTIONS: Final = (
     "default_storage_class",
     "some_classes",
     "csi_driver",
+    "config_map",
     "namespace",
     "runtime",
     "snapshot",
@@ -204,6 +206,10 @@ class RemoteView:
 
     def csi_driver(self, name: str) -> CsiDriver | Gap:
         found: CsiDriver | Gap = self._ask("csi_driver", name)
+        return found
+
+    def config_map(self, namespace: str, name: str) -> ConfigMap | Gap:
+        found: ConfigMap | Gap = self._ask("config_map", namespace, name)
         return found
 
     def namespace(self, name: str) -> Namespace | Gap:

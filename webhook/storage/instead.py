@@ -174,7 +174,10 @@ def _mount_over(subject: Subject, checkpoint: Checkpoint, name: str, like: Raw |
     An override's mount is merged with the runtime's at the same path and cannot take ``readOnly`` back, since Trainer
     drops what is false: over such a mount the directory itself is mounted.
     """
-    mount, directory = checkpoint.mount, _literal_part(checkpoint.directory or subject.policy.defaults.path)
+    default = subject.policy.defaults.path
+    mount, directory = checkpoint.mount, _literal_part(checkpoint.directory or default)
+    # Of a directory that begins where the image starts nothing can be mounted; the program has to name this one.
+    directory = default if directory == "/" and checkpoint.directory != "/" else directory
     if mount is None and like is not None:
         return {**like, "name": name}
     if mount is None:

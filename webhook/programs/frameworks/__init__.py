@@ -86,8 +86,6 @@ def directory_of(script: Script) -> Written | None:
             continue
         if not isinstance(setting.value, str):
             continue
-        if setting.value.startswith("/"):
-            return Written(setting.value, setting.name, setting.place)
         if scheme_of(setting.value) in OBJECT_STORES:
             writes = use.framework.writes_to(setting.value)
             return _address(
@@ -97,8 +95,11 @@ def directory_of(script: Script) -> Written | None:
                 setting.place,
                 "" if writes else use.framework.title.partition(",")[0],
             )
+        value = script.placed(setting.value)
+        if isinstance(value, str) and (value.startswith("/") or _is_in_container(script, value)):
+            return Written(value, setting.name, setting.place)
     for save in saves(script):
-        directory = head(save.value).rpartition("/")[0]
+        directory = head(script.placed(save.value)).rpartition("/")[0]
         if not save.numbered or not in_loop(save.python, save.call):
             continue
         if directory.startswith("/"):
@@ -114,6 +115,12 @@ def _address(script: Script, address: str, name: str, place: Place, local: str) 
     path = script.placed(as_path(address)) if local else address
     known = isinstance(path, str) and path.startswith("/")
     return Written(path if known else address, name, place, local)
+
+
+def _is_in_container(script: Script, path: str) -> bool:
+    """Whether a relative directory lies in the container wherever its image starts: nothing is mounted there."""
+    relative = bool(path) and not path.startswith(("~", "/", "../")) and "://" not in path
+    return relative and not script.launch.mounts and not script.launch.alone and not script.launch.working_dir
 
 
 def find_uses(script: Script) -> tuple[Use, ...]:

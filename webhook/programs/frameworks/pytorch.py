@@ -16,6 +16,7 @@ from webhook.programs.frameworks.copies import copies_of
 from webhook.programs.frameworks.framework import Framework, Setting, Use
 from webhook.programs.loads import may_load
 from webhook.programs.names import Save, saves
+from webhook.programs.values import head
 
 _OTHERS: Final = frozenset(
     ("transformers", "trl", "lightning", "pytorch_lightning", "deepspeed", "accelerate", "training_hub")
@@ -37,11 +38,12 @@ def _in_loop(save: Save) -> bool:
 
 
 def _use(script: Script, python: Python, found: list[Save]) -> Use:
-    save = found[0]
+    apart = _apart(script, found)
+    save = apart or found[0]
     place = python.at(save.call)
     resume = Setting("torch.load", UNKNOWN if may_load(script) else None, place, given=False)
-    # Several saves may take turns, or be of several kinds.
-    keep = copies_of(python, save) if len(found) == 1 else None
+    # Several saves of one directory may take turns, or be of several kinds.
+    keep = copies_of(python, save) if len(found) == 1 or apart is not None else None
     return Use(
         FRAMEWORK,
         place,
@@ -50,6 +52,19 @@ def _use(script: Script, python: Python, found: list[Save]) -> Use:
         directory=Setting("torch.save", save.value, python.at(save.path), True, python.text(save.path)),
         resume=resume,
         keep=keep,
+    )
+
+
+def _apart(script: Script, found: list[Save]) -> Save | None:
+    """Of several saves the one with a step in its name and a directory for itself: the durable one of two tiers."""
+    folders = [head(save.value).rpartition("/")[0] for save in found]
+    return next(
+        (
+            save
+            for save, folder in zip(found, folders, strict=True)
+            if folder and save.numbered and folders.count(folder) == 1 and not script.in_fast_tier(save.value)
+        ),
+        None,
     )
 
 

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from typing import Final
 
 from webhook.model.finding import Severity
 from webhook.model.rule import ProgramRule
@@ -31,10 +32,34 @@ from webhook.programs.flow import in_loop
 from webhook.programs.frameworks import Setting, Use, find_uses, mended
 from webhook.programs.names import Save, saves
 from webhook.programs.pasted import in_command, in_config, in_python, statement_of, with_import
-from webhook.programs.program import lies_in
+from webhook.programs.program import Flag, lies_in
 from webhook.programs.values import head, shown
 
 ID = "directory-not-used"
+_NAMES: Final = ("output_dir", "save_dir", "checkpoint_dir", "ckpt_dir", "default_root_dir")
+"""Flags by which programs that train call the directory of their checkpoints, whatever framework they use."""
+_IDLE: Final = frozenset(
+    (
+        "cd",
+        "pushd",
+        "echo",
+        "printf",
+        "mkdir",
+        "ls",
+        "du",
+        "df",
+        "test",
+        "[",
+        "[[",
+        "touch",
+        "stat",
+        "chmod",
+        "chown",
+        "find",
+        "tree",
+    )
+)
+"""Commands that put no checkpoint into a directory that they name."""
 
 
 def look(script: Script) -> Iterator[Remark]:
@@ -45,13 +70,33 @@ def look(script: Script) -> Iterator[Remark]:
         if setting is None or not setting.given or (use.saves is not None and use.saves.value is False):
             continue
         if _is_elsewhere(script, setting.value):
-            yield _remark(script, setting.place, setting.value, _there(script, use, setting))
+            yield _remark(script, setting.place, script.placed(setting.value), _there(script, use, setting))
+            return
+    for flag in _flags(script):
+        if _is_elsewhere(script, flag.value, fast=True):
+            yield _remark(script, flag.place, script.placed(flag.value), _flag_there(script, flag))
             return
     for save in saves(script):
         if save.numbered and in_loop(save.python, save.call) and _is_elsewhere(script, save.value):
-            directory = head(save.value).rpartition("/")[0]
+            directory = head(script.placed(save.value)).rpartition("/")[0]
             yield _remark(script, save.python.at(save.call), directory, _save_there(script, save))
             return
+
+
+def _flags(script: Script) -> Iterator[Flag]:
+    """What flags of programs whose text is not seen call their directory, as every parser of a trainer has them."""
+    for invocation in script.invocations:
+        if invocation.python is None and not invocation.tool:
+            found = invocation.flag(*_NAMES)
+            if found is not None and isinstance(found.value, str):
+                yield found
+
+
+def _flag_there(script: Script, flag: Flag) -> str:
+    """The flag with the declared directory."""
+    command = next((one.command for one in script.invocations if flag.place in one.places), None)
+    mark = "=" if flag.raw.startswith(f"{flag.name}=") else " "
+    return f"{flag.name}{mark}{in_command(script, command)}"
 
 
 def _there(script: Script, use: Use, setting: Setting) -> str:
@@ -82,12 +127,13 @@ def _save_there(script: Script, save: Save) -> str:
     return with_import(python, with_node(python, save.path, there), "os")
 
 
-def _is_elsewhere(script: Script, value: Value) -> bool:
+def _is_elsewhere(script: Script, value: Value, fast: bool = False) -> bool:
+    """Whether a directory is known to be another than the declared ones; ``fast``: the fast tier is another too."""
     path = head(script.placed(value))
     if not path.startswith("/") or "://" in path:
         return False
     launch = script.launch
-    if any(lies_in(path, place) for place in (*launch.directories, *launch.fast)):
+    if any(lies_in(path, place) for place in (*launch.directories, *(() if fast else launch.fast))):
         return False
     # On the volume of the declared directory it is as safe, if not where one looks.
     under = [mount for mount in launch.mounts if any(lies_in(place, mount) for place in launch.directories)]
@@ -108,15 +154,23 @@ def _mentions(script: Script) -> bool:
             return True
     for shell in script.shells:
         for line in shell.lines:
-            if any(place in line for place in places):
+            if any(place in line for place in places) and _acts(line):
                 return True
         for command in shell.commands:
-            values = (*command.words, *command.assigned.values())
-            if any(lies_in(value, place) for value in values for place in places):
+            if command.name in _IDLE:
+                continue
+            assigned = [value for name, value in command.assigned.items() if name != script.launch.variable]
+            if any(lies_in(value, place) for value in (*command.words, *assigned) for place in places):
                 return True
     return any(
         lies_in(value, place) for invocation in script.invocations for value in invocation.arguments for place in places
     )
+
+
+def _acts(line: str) -> bool:
+    """Whether a line of a shell text does more than to look at what it names, to make or to declare it."""
+    first = line.split()[:1]
+    return bool(first) and not first[0].startswith("#") and first[0] not in _IDLE and first[0] != "export"
 
 
 def _remark(script: Script, place: Place, value: Value, fix: str) -> Remark:
