@@ -41,6 +41,8 @@ class Folders:
         self.here = start
         self.file = file if file.startswith("/") else ""
         self._known: dict[tuple[int, ...], Value] = {(): start}
+        self._tried = False
+        """The command before was a ``cd`` whose failure is caught."""
         self._movers: set[str] = set()
         """Functions of the text that change the directory."""
 
@@ -58,6 +60,10 @@ class Folders:
 
     def run(self, name: str, arguments: Sequence[Value], around: Sequence[Any], home: Value) -> None:
         """What a command does to the working directory of those behind it."""
+        caught = any(one.kind == "||" and one.index for one in around)
+        if self._tried and caught and name not in ("exit", "return", "false", "kill"):
+            self._move(UNKNOWN, around)
+        self._tried = name in ("cd", "pushd") and any(one.kind == "||" for one in around) and not caught
         if name in self._movers:
             self._move(UNKNOWN, around)
         elif name in ("cd", "pushd", "popd", "chroot"):
