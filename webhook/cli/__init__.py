@@ -21,6 +21,7 @@ COMMANDS: Final[Commands] = {
     "pods": ("webhook.cli.pods", "show the pods that Trainer will build, each part with its origin"),
     "rules": ("webhook.cli.rules", "the catalogue of rules, or one rule's page"),
     "frameworks": ("webhook.cli.frameworks", "where each framework saves, how it resumes, what it keeps"),
+    "policy": ("webhook.cli.policy", "check, explain, compare and test policy files"),
     "preview": ("webhook.cli.preview", "which requests of the audit log would enforce, or a new policy, refuse?"),
     "audit": ("webhook.cli.audit", "find lines in the audit log, or count them"),
     "serve": ("webhook.cli.serve", "run the admission webhook"),

@@ -34,6 +34,8 @@ class Checked(Struct, frozen=True):
     warnings: tuple[FileError, ...] = ()
     piece: Piece | None = None
     raw: Any = None
+    unread: bool = False
+    """The file could not be read at all."""
 
     def used(self) -> Policy:
         """The policy. Raises PolicyError."""
@@ -60,7 +62,7 @@ def read_policy(path: str, rule_ids: Collection[str] | None = None, default_mode
             data = Path(path).read_bytes()
     except OSError as error:
         reason = "no such file" if isinstance(error, FileNotFoundError) else str(error.strerror)
-        return Checked(None, (FileError(path, None, None, reason),))
+        return Checked(None, (FileError(path, None, None, reason),), unread=True)
     return check_policy(data, path, rule_ids, default_mode)
 
 
