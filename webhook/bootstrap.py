@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,6 +18,7 @@ from webhook.audit import AuditLog, DescriptorSink, FileSink, Sink
 from webhook.metrics import Metrics
 from webhook.model.cluster import (
     Claim,
+    ClusterView,
     ConfigMap,
     CsiDriver,
     Gap,
@@ -36,12 +37,14 @@ from webhook.server.gate import Gate
 from webhook.server.judging import Default, Judge
 from webhook.server.listener import Ceilings
 from webhook.server.logs import log_to_stderr
+from webhook.server.policy import PolicyInForce, PolicyTable, kind_of
 from webhook.server.pool import Worker
 from webhook.server.run import GuardServer, Job, build_server
 
 if TYPE_CHECKING:
+    from webhook.cluster.connection import Connection
     from webhook.cluster.registration import Get
-    from webhook.cluster.tables import ServedTable
+    from webhook.cluster.tables import ServedTable, Tables
     from webhook.server.tls import Callers, Certificate
     from webhook.settings import Settings
 
@@ -180,11 +183,11 @@ def assemble_with(
     release = _release(settings)
     policy = build_policy(settings)
     metrics = Metrics()
-    metrics.use_policy(policy.hash)
+    in_force = PolicyInForce(policy, metrics, settings.default_mode)
     gate = Gate(settings.in_flight, settings.waiting)
     state = State()
     heavy = Worker(metrics, release) if worker else None
-    cluster = cluster or build_cluster(settings, policy, metrics, heavy)
+    cluster = cluster or build_cluster(settings, in_force, metrics, heavy)
     state.fault = cluster.fault
     certificate = _certificate(settings, metrics, cluster)
     prepare = [cluster.prepare] if cluster.prepare is not None else []
@@ -200,7 +203,7 @@ def assemble_with(
         default,
         judge,
         cluster.views,
-        lambda: policy,
+        in_force,
         audit,
         metrics,
         gate,
@@ -250,7 +253,9 @@ def build_policy(settings: Settings) -> Policy:
     return policy
 
 
-def build_cluster(settings: Settings, policy: Policy, metrics: Metrics, worker: Worker | None = None) -> Cluster:
+def build_cluster(
+    settings: Settings, in_force: PolicyInForce, metrics: Metrics, worker: Worker | None = None
+) -> Cluster:
     """Watches of the cluster that the settings name, and live reads beside them."""
     if settings.no_cluster:
         return Cluster(FixedViews(NothingKnown()))
@@ -267,7 +272,7 @@ def build_cluster(settings: Settings, policy: Policy, metrics: Metrics, worker: 
     connection = Connection(configuration(settings.kubeconfig, inside_first=True))
     tables = Tables()
     release = _release(settings)
-    tables.runs.work_out_by(directories_by(tables, policy, release, HEAVY if worker is not None else None))
+    tables.runs.work_out_by(directories_by(tables, in_force, release, HEAVY if worker is not None else None))
     made: list[Watch] = []
     for kind in WATCHED:
         table = tables.by_kind[kind.name]
@@ -275,6 +280,12 @@ def build_cluster(settings: Settings, policy: Policy, metrics: Metrics, worker: 
         relists = metrics.cache(kind.name, partial(len, table), partial(lambda watch: monotonic() - watch.heard, watch))
         watch.relisted = relists.inc
         made.append(watch)
+    background: list[Job] = []
+    if settings.policy_configmap is not None:
+        text = PolicyTable(in_force, settings.policy_configmap)
+        made.append(Watch(kind_of(settings.policy_configmap), connection, text))
+        background.append(text.follow)
+        in_force.changed = partial(_directories_again, tables, connection)
     watches = Watches(made, connection.close)
     tables.served_changed = _Served(tables.served, release, metrics, watches.try_again)
     reader = Reader(
@@ -286,12 +297,33 @@ def build_cluster(settings: Settings, policy: Policy, metrics: Metrics, worker: 
         volumes=watches.by_kind[VOLUME],
     )
     views = LiveViews(reader, tables, watches.by_kind, settings.lookup_timeout)
-    background: list[Job] = [watches.run, partial(follow_kueue, connection.get, tables)]
+    background += [watches.run, partial(follow_kueue, connection.get, tables)]
     if worker is not None:
-        elsewhere = partial(worker.directories, policy=policy)
+        elsewhere = partial(_directories, worker, in_force)
         background.append(partial(work_out_heavy, tables, elsewhere, release))
     needs = ClusterNeeds(tables, reader, watches.by_kind[TRAINJOB], release)
     return Cluster(views, watches.wait_synced, background, watches.fault, connection.get, needs)
+
+
+async def _directories(
+    worker: Worker, in_force: PolicyInForce, trainjob: Mapping[str, Any], view: ClusterView
+) -> Iterable[tuple[str, str]]:
+    return await worker.directories(trainjob, view, in_force())
+
+
+async def _directories_again(tables: Tables, connection: Connection, before: Policy, after: Policy) -> None:
+    """Where another variable declares directories now, those of the runs that exist are worked out again."""
+    from webhook.cluster.connection import NoCluster, Refused, Unreachable
+    from webhook.cluster.kinds import KINDS, TRAINJOB
+    from webhook.cluster.watch import Watch
+
+    if before.directory == after.directory:
+        return
+    tables.runs.redo()
+    try:
+        await Watch(KINDS[TRAINJOB], connection, tables.runs).list_once()
+    except (NoCluster, Refused, Unreachable) as error:
+        _log.warning("the directories of runs follow the new policy as they change: %s", error)
 
 
 class _Served:

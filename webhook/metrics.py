@@ -217,6 +217,18 @@ METRICS: Final = (
         "1 for the Trainer release that verdicts are those of; known is false where the CRD has fields of a newer one.",
     ),
     Metric(
+        "ckptguard_policy_reloads_total",
+        "counter",
+        ("result",),
+        "Versions of the policy's ConfigMap: loaded, or refused (the last good policy stays in force).",
+    ),
+    Metric(
+        "ckptguard_policy_stale",
+        "gauge",
+        (),
+        "1 while the policy's ConfigMap is refused or gone and an older policy is in force. Alert on 5 minutes.",
+    ),
+    Metric(
         "ckptguard_build_info",
         "gauge",
         ("version",),
@@ -349,6 +361,9 @@ class Metrics:
         self.tls_trusted.set(1)
         self._trainer = self._gauge("ckptguard_trainer_release")
         self._policy = self._gauge("ckptguard_policy_info")
+        policies = self._counter("ckptguard_policy_reloads_total")
+        self.policy_reloads = {result: policies.labels(result) for result in ("loaded", "refused")}
+        self.policy_stale = self._gauge("ckptguard_policy_stale")
         self._gauge("ckptguard_build_info").labels(__version__).set(1)
 
     def found(self, findings: Iterable[Judged]) -> None:

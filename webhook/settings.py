@@ -5,12 +5,14 @@ Everything about verdicts is in the policy file instead.
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+_CONFIGMAP = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?/[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?", re.ASCII)
 Seconds = Annotated[float, Field(ge=0, le=3600)]
 
 
@@ -32,6 +34,8 @@ class Settings(BaseSettings):
     no_cluster: bool = False
     kubeconfig: Path | None = None
     policy: Path | None = None
+    policy_configmap: str | None = None
+    """``NAMESPACE/NAME`` of a ConfigMap whose key ``policy.yaml`` is watched; the file serves until it answers."""
     default_mode: Literal["enforce", "warn", "audit", "off"] | None = None
     """The mode where neither the namespace nor the policy file names one."""
     trainer: str | None = None
@@ -77,6 +81,8 @@ class Settings(BaseSettings):
             raise ValueError("client certificates need TLS, not --insecure-http")
         if self.tls_client_names and self.tls_client_ca is None:
             raise ValueError("CKPTGUARD_TLS_CLIENT_NAMES says nothing without CKPTGUARD_TLS_CLIENT_CA")
+        if self.policy_configmap is not None and not _CONFIGMAP.fullmatch(self.policy_configmap):
+            raise ValueError(f'--policy-configmap: "{self.policy_configmap}" is not of the form NAMESPACE/NAME')
         return self
 
 

@@ -21,6 +21,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--insecure-http", action="store_true", default=None, help="serve plain HTTP, for tests")
     parser.add_argument("--no-cluster", action="store_true", default=None, help="look nothing up in a cluster")
     parser.add_argument("--policy", metavar="FILE", help="the policy file")
+    parser.add_argument(
+        "--policy-configmap",
+        metavar="NAMESPACE/NAME",
+        help="a ConfigMap whose policy.yaml is watched and put in force; the file serves until its first answer",
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -539,11 +539,12 @@ async def read_into(view: LiveView, reader: Reader) -> None:
 
 
 def directories_by(
-    tables: Tables, policy: Policy, release: Release | None = None, heavy: int | None = None
+    tables: Tables, policy: Policy | Callable[[], Policy], release: Release | None = None, heavy: int | None = None
 ) -> Callable[[Mapping[str, Any]], Iterable[tuple[str, str]] | Later | None]:
     """What ``RunTable`` works out the directories of a TrainJob with; None while its runtime is not in the tables.
 
-    ``heavy``: what runtime or spec is worth above which it is ``LATER``; None: never.
+    ``policy``: one, or what gives the one in force. ``heavy``: what runtime or spec is worth above which it is
+    ``LATER``; None: never.
     """
 
     def directories(trainjob: Mapping[str, Any]) -> Iterable[tuple[str, str]] | Later | None:
@@ -556,7 +557,7 @@ def directories_by(
         ):
             return LATER
         check_shape(TRAINJOB, trainjob)
-        return list(checkpoint_directories(view, trainjob, policy))
+        return list(checkpoint_directories(view, trainjob, policy() if callable(policy) else policy))
 
     return directories
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from itertools import islice
 from typing import Any, Final
 
 import msgspec
@@ -15,7 +16,7 @@ from webhook.model.policy import Exemption, Policy, changed
 
 _HASH_DIGITS: Final = 12
 _TOLD: Final = 100
-"""Faults that are told; nobody mends more at a time."""
+"""Faults, and warnings, that are told; nobody mends more at a time."""
 
 
 class PolicyError(Exception):
@@ -121,7 +122,8 @@ def check_policy(
     if not (isinstance(modes, dict) and "default" in modes):
         policy = with_default_mode(policy, default_mode)
     policy = _hashed(_with_system(policy))
-    return Checked(policy, (), tuple(_located(file, piece, warnings(policy, now))), piece, raw)
+    remarks = tuple(_located(file, piece, islice(warnings(policy, now), _TOLD)))
+    return Checked(policy, (), remarks, piece, raw)
 
 
 def with_default_mode(policy: Policy, mode: str | None) -> Policy:

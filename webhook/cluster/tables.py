@@ -507,6 +507,11 @@ class RunTable:
         self._work_out(key, found)
         return key
 
+    def redo(self) -> None:
+        """Works the directories of every TrainJob out again when it is next put, whatever its generation."""
+        for kept in self._rows.values():
+            kept.generation = None
+
     def _work_out(self, key: Key, found: dict[str, Any]) -> None:
         kept = self._rows[key]
         try:

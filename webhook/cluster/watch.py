@@ -153,6 +153,10 @@ class Watch:
             if pause:
                 await self._sleep(pause)
 
+    async def list_once(self) -> None:
+        """Take everything in once, beside a watch of the same table. Raises what the connection raises."""
+        await self._list()
+
     def _resume(self, version: str | None) -> str | None:
         """Where to go on: as far as the table is complete."""
         return str(self.position) if version is not None and self.position else version

@@ -12,10 +12,10 @@ from msgspec.structs import replace
 
 from webhook.decision.asked import every_rule, rules_to_ask
 from webhook.decision.counted import Counted
-from webhook.decision.excuses import Excuses
+from webhook.decision.excuses import Excuses, index_of
 from webhook.decision.faults import broken_part, malformed
 from webhook.decision.forged import on_one_line
-from webhook.decision.in_force import in_namespace
+from webhook.decision.in_force import in_namespace, prepare_entries
 from webhook.decision.proposal import by_rules
 from webhook.decision.severity import (
     EXEMPT,
@@ -46,7 +46,13 @@ from webhook.programs import held
 _LAST: Final = 1000
 """The place in a report of what no rule says."""
 
-__all__ = ["build_subject", "default_object", "review_object"]
+__all__ = ["build_subject", "default_object", "prepare", "review_object"]
+
+
+def prepare(policy: Policy) -> None:
+    """Work out now what a policy with many entries would make its first requests wait for."""
+    index_of(policy)
+    prepare_entries(policy)
 
 
 def default_object(request: Request, cluster: ClusterView, policy: Policy, release: Release | None = None) -> Defaulted:

@@ -73,7 +73,7 @@ class Excuses:
 
     def _for(self, rule: str, at: Origin) -> Iterator[Excuse]:
         """The exceptions for one finding, the policy's first, and of these the one that ends last."""
-        index = self._index()
+        index = index_of(self._policy)
         if index is not None:
             if self._by_rule is None:
                 self._by_rule = index.for_request(self._request)
@@ -87,17 +87,6 @@ class Excuses:
         for excuse in self._annotated:
             if rule in excuse.rules:
                 yield excuse
-
-    def _index(self) -> Exceptions | None:
-        policy = self._policy
-        if not policy.exceptions:
-            return None
-        made: Exceptions | None = policy.derived.get("exceptions")
-        if made is None:
-            from webhook.model.exceptions import Exceptions
-
-            made = policy.derived["exceptions"] = Exceptions(policy.exceptions)
-        return made
 
     def _mark(self, rule: str, at: Origin) -> str:
         request = self._request
@@ -140,6 +129,18 @@ class Excuses:
             f"metadata:\n  annotations:\n    {ALLOW}: |-\n      {void.fix}" if void.fix[:1] != "#" else void.fix,
             subject=str(void.line),
         )
+
+
+def index_of(policy: Policy) -> Exceptions | None:
+    """What a policy's exceptions are found by, made once; None without any."""
+    if not policy.exceptions:
+        return None
+    made: Exceptions | None = policy.derived.get("exceptions")
+    if made is None:
+        from webhook.model.exceptions import Exceptions
+
+        made = policy.derived["exceptions"] = Exceptions(policy.exceptions)
+    return made
 
 
 def annotation_of(obj: Mapping[str, object]) -> str:

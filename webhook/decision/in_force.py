@@ -45,6 +45,12 @@ def matching(policy: Policy, namespace: str, labels: Mapping[str, str]) -> list[
     return _entries(policy).matching(namespace, labels)
 
 
+def prepare_entries(policy: Policy) -> None:
+    """Work out now what the first request of a namespace would have to wait for."""
+    if policy.namespaces:
+        _entries(policy)
+
+
 def _entries(policy: Policy) -> _Entries:
     made: _Entries | None = policy.derived.get(_ENTRIES)
     if made is None:
@@ -112,4 +118,4 @@ def _written(part: EntryLimits | EntryDefaults) -> dict[str, object]:
     return {name: value for name, value in asdict(part).items() if value is not UNSET}
 
 
-__all__ = ["in_named", "in_namespace", "matching"]
+__all__ = ["in_named", "in_namespace", "matching", "prepare_entries"]
