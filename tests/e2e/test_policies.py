@@ -14,7 +14,7 @@ import pytest
 from tests.e2e.controlplane.cluster import Cluster, Object
 from tests.e2e.controlplane.processes import wait_until
 from tests.e2e.objects import changed, override, runtime, trainjob
-from webhook.model.names import MODE
+from webhook.model.names import MODE, TIER
 
 POLICIES = Path(__file__).parents[2] / "deploy" / "policies"
 USER = "tenant"
@@ -80,6 +80,24 @@ def set_mode(
     return cluster.kubectl(
         "patch", "namespace", namespace, "--type=merge", "-p", patch, *who, *dry, *flags, check=False
     )
+
+
+@pytest.mark.usefixtures("modes")
+def test_a_namespace_s_users_cannot_choose_their_entry_of_the_policy(cluster: Cluster, namespace: str) -> None:
+    def label(value: str | None, *flags: str) -> CompletedProcess[str]:
+        patch = json.dumps({"metadata": {"labels": {TIER: value}}})
+        words = ("patch", "namespace", namespace, "--type=merge", "-p", patch, *flags)
+        return cluster.kubectl(*words, check=False)
+
+    as_user = ("--as", USER, "--dry-run=server")
+    wait_until("policy tier in force", lambda: label("scratch", *as_user).returncode)
+    assert 'label checkpoint-guard.io/tier of namespace "' in label("scratch", *as_user).stderr
+    assert label(None, *as_user).returncode == 0  # there is none: nothing changes
+    assert label("prod").returncode == 0
+    for value in ("scratch", None):
+        assert "takes the right" in label(value, *as_user).stderr, value
+    assert label("prod", *as_user).returncode == 0
+    assert set_mode(cluster, namespace, "warn").returncode == 0
 
 
 @pytest.mark.usefixtures("modes")

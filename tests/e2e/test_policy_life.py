@@ -28,7 +28,7 @@ SECONDS = 3.0
 """A change is in force everywhere within so long."""
 
 
-@pytest.fixture(scope="session", params=[list(RELEASES)[-1]])
+@pytest.fixture(scope="session", params=[next(iter(RELEASES))])
 def release(request: pytest.FixtureRequest) -> str:
     """The newest Trainer: what is tried does not depend on it."""
     return str(request.param)
@@ -83,7 +83,9 @@ def replicas(cluster: Cluster, namespace: str, tmp_path: Path) -> Iterator[Repli
     mounted.write_text(HEAD)
     made = Replicas(cluster, namespace, mounted)
     made.set("")
-    cluster.apply(storage_class(), claim(namespace), runtime(namespace), mounting_runtime(namespace))
+    # No claim of the name that the defaults look for: nothing can be filled in.
+    objects = (claim(namespace, "data"), runtime(namespace), mounting_runtime(namespace, claim_name="data"))
+    cluster.apply(storage_class(), *objects)
     try:
         for guard in made.guards:
             guard.start()

@@ -19,7 +19,7 @@ from webhook.effective.buildable.syntax import is_dns_label, is_dns_subdomain
 from webhook.model.glob import is_glob
 from webhook.model.labels import contradiction, is_label_key, is_label_value
 from webhook.model.moment import DAY, day_of, parse_duration, parse_moment
-from webhook.model.names import RUNTIME_KINDS
+from webhook.model.names import RUNTIME_KINDS, TIER
 from webhook.model.nearest import near
 from webhook.model.policy import NEVER_DENIES, NO_EXCEPTION, Limits, Policy, Selector
 from webhook.model.size import parse_bytes, parse_count
@@ -88,7 +88,7 @@ def warnings(policy: Policy, now: float) -> Iterator[Fault]:
                 )
 
 
-GUARDED: Final = frozenset(("kubernetes.io/metadata.name",))
+GUARDED: Final = frozenset((TIER, "kubernetes.io/metadata.name"))
 """Labels of a namespace that its users cannot set: the API server's own, and what ``deploy/policies`` guards."""
 
 
