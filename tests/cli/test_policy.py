@@ -47,6 +47,30 @@ def test_check_tells_every_fault(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert main(["policy", "check", str(tmp_path / "half.yaml")]) == 1
 
 
+def test_check_tells_what_is_for_no_namespace(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = write(
+        tmp_path / "p.yaml",
+        """namespaces:
+- {names: [team-a], mode: warn}
+- {names: ["gone-*"], mode: warn}
+- {selector: {matchLabels: {checkpoint-guard.io/tier: prod}}, mode: enforce}
+exceptions:
+- {rules: [short-grace], match: {namespaces: [team-x]}, reason: r, owner: o, until: 2020-01-01}
+""",
+    )
+    state = tmp_path / "ns.yaml"
+    state.write_text("apiVersion: v1\nkind: Namespace\nmetadata: {name: team-a}\n")
+    (result,) = asked(capsys, 0, "check", file, "--state", str(state))["results"]
+    idle = [(one["line"], one["field"]) for one in result["warnings"] if "no namespace that there is" in one["message"]]
+    assert idle == [(5, "namespaces[1]"), (6, "namespaces[2]"), (8, "exceptions[0].match.namespaces")]
+    state.write_text(
+        state.read_text().replace("{name: team-a}", "{name: team-a, labels: {checkpoint-guard.io/tier: prod}}")
+    )
+    (result,) = asked(capsys, 0, "check", file, "--state", str(state))["results"]
+    assert sum("no namespace that there is" in one["message"] for one in result["warnings"]) == 2
+    assert main(["policy", "check", file, "--state", str(tmp_path / "none")]) == 2
+
+
 def test_explain_names_the_line_of_each_value(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = write(
         tmp_path / "p.yaml",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from webhook.cli.cluster_flags import object_name
 from webhook.cli.output import complain
 from webhook.cli.outputs import add_output, write_outputs
-from webhook.cli.policy.reading import columns, settings, shown, usable
+from webhook.cli.policy.reading import add_namespaces, columns, line_of, settings, shown, stored_namespaces, usable
 from webhook.model.cluster import Namespace
 from webhook.model.names import MODE, REQUIRE
 from webhook.model.policy import Policy
@@ -26,12 +26,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", metavar="FILE", nargs="?", help="the policy file; without it the built-in policy")
     parser.add_argument("--policy", metavar="FILE", help="the same")
     parser.add_argument("-n", "--namespace", type=object_name, help="the namespace; without it what holds elsewhere")
-    parser.add_argument(
-        "--state", metavar="PATH", action="append", default=[], help="where the Namespace stands, for its labels"
-    )
-    parser.add_argument("--live", action="store_true", help="read its labels from the current cluster")
-    parser.add_argument("--context", help="with --live: context of the kubeconfig")
-    parser.add_argument("--kubeconfig", metavar="FILE", help="with --live: default: as for kubectl")
+    add_namespaces(parser)
     add_output(parser, ("text", "json"))
     parser.epilog = "exit code: 0 success, 2 the policy or the namespace could not be read"
 
@@ -69,43 +64,14 @@ def run(arguments: argparse.Namespace) -> int:
 def _namespace(arguments: argparse.Namespace) -> Namespace | None:
     """The namespace with its labels, as far as they are asked for; None, and why, where they cannot be read."""
     name = arguments.namespace or ""
-    if not name:
-        return Namespace("")
-    if arguments.state:
-        from webhook.cluster.files import load_files
-        from webhook.cluster.objects import parse_namespace
-
-        loaded = load_files(arguments.state, settled=False)
-        if loaded.errors:
-            complain(f"error: {error}" for error in loaded.errors)
-            return None
-        for document in loaded.of_kind("Namespace"):
-            if document.name == name:
-                return parse_namespace(document.object)
-        complain([f'error: there is no Namespace "{name}" among --state'])
+    if not name or not (arguments.state or arguments.live):
+        return Namespace(name)
+    found = stored_namespaces(arguments, name)
+    if found is None:
         return None
-    return _live(arguments, name) if arguments.live else Namespace(name)
-
-
-def _live(arguments: argparse.Namespace, name: str) -> Namespace | None:
-    from pathlib import Path
-
-    from webhook.cli.cluster_flags import connect
-    from webhook.cluster.objects import parse_namespace
-    from webhook.runs.api import Unreachable
-
-    api = connect(Path(arguments.kubeconfig) if arguments.kubeconfig else None, arguments.context)
-    if api is None:
-        return None
-    try:
-        answer = api.request("GET", f"/api/v1/namespaces/{name}")
-    except Unreachable as error:
-        complain([f"error: {error}"])
-        return None
-    if not answer.ok:
-        complain([f'error: namespace "{name}" cannot be read: {answer.message}'])
-        return None
-    return parse_namespace(answer.body)
+    if name not in found:
+        complain([f'error: there is no Namespace "{name}" {"among --state" if arguments.state else "in the cluster"}'])
+    return found.get(name)
 
 
 def _rows(
@@ -122,7 +88,7 @@ def _rows(
     if mode in ("enforce", "warn", "audit", "off"):
         yield "mode", mode, f"label {MODE} of the namespace"
     else:
-        from_entry = [entry for entry in entries if _line(checked, f"{entry}.mode")]
+        from_entry = [entry for entry in entries if line_of(checked, f"{entry}.mode")]
         place = f"{from_entry[-1]}.mode" if from_entry else "modes.default"
         yield "mode", here.modes.default, _place(checked, file, place)
     if labels.get(REQUIRE) == "true":
@@ -147,27 +113,11 @@ def _may_be_for(patterns: tuple[str, ...], namespace: str) -> bool:
 def _source(name: str, entries: list[str], checked: Checked | None, file: str | None) -> str:
     """The last entry that writes it, else the file, else the built-in policy."""
     for entry in reversed(entries):
-        if _line(checked, f"{entry}.{name}"):
+        if line_of(checked, f"{entry}.{name}"):
             return _place(checked, file, f"{entry}.{name}")
     return _place(checked, file, name)
 
 
 def _place(checked: Checked | None, file: str | None, field: str) -> str:
-    line = _line(checked, field)
+    line = line_of(checked, field)
     return f"{file}:{line}" if line else BUILT_IN
-
-
-def _line(checked: Checked | None, field: str) -> int:
-    """The line of a field that the file writes; 0 where it does not."""
-    if checked is None or checked.piece is None:
-        return 0
-    from webhook.cluster.yaml_text import places, steps_of
-
-    value: Any = checked.raw
-    for step in steps_of(field):
-        try:
-            value = value[step]
-        except (KeyError, IndexError, TypeError):
-            return 0
-    found = places(checked.piece)
-    return found[0].find(steps_of(field)) if found else 0
