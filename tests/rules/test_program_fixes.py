@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ast
+import builtins
+import copy
 import re
 from pathlib import Path
 from typing import Any
@@ -12,7 +15,8 @@ from tests import fast_yaml
 from tests.rules.cases import FOLDER, run_documents
 from webhook.cluster.files import load_text
 from webhook.model.finding import Judged
-from webhook.model.script import Lines
+from webhook.model.script import Launch, Lines
+from webhook.programs.program import Script, read_script
 from webhook.rules import RULES
 
 PROGRAM = frozenset(rule.id for rule in RULES if rule.reads_program)
@@ -105,3 +109,53 @@ def test_the_corrected_line_settles_it(path: Path) -> None:
     assert [finding.problem for finding in after if finding.rule == rule] == []
     told = {finding.rule for finding in before} | FOLLOWS.get(rule, set())
     assert {finding.rule for finding in after} <= told, trainer
+
+
+def unbound(script: Script) -> set[str]:
+    """Names that the Python texts of a program use and nothing in them binds."""
+    found: set[str] = set()
+    for python in script.pythons:
+        bound = set(dir(builtins)) | {"__file__", "__name__"}
+        used: set[str] = set()
+        for node in ast.walk(python.source.tree):
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                bound |= {(one.asname or one.name).partition(".")[0] for one in node.names}
+            elif isinstance(node, ast.Name):
+                (used if isinstance(node.ctx, ast.Load) else bound).add(node.id)
+            elif isinstance(node, ast.FunctionDef | ast.ClassDef | ast.AsyncFunctionDef):
+                bound.add(node.name)
+            elif isinstance(node, ast.arg):
+                bound.add(node.arg)
+            elif isinstance(node, ast.ExceptHandler | ast.MatchAs) and node.name:
+                bound.add(node.name)
+        found |= set() if "*" in bound else used - bound
+    return found
+
+
+def read(trainer: dict[str, Any]) -> Script:
+    items = ([str(item) for item in trainer.get(field) or ()] for field in ("command", "args"))
+    return read_script(*items, {}, Launch(pods=2, directories=("/mnt/ckpt/llm",), variable="CKPT_DIR"))
+
+
+def every_case() -> list[Path]:
+    found = [path for rule in PROGRAM for path in (FOLDER / rule).glob("*.yaml")]
+    return sorted(path for path in found if not path.name.endswith(".old.yaml"))
+
+
+@pytest.mark.parametrize("path", every_case(), ids=lambda path: f"{path.parent.name}/{path.stem}")
+def test_what_is_pasted_parses_and_has_its_names(path: Path) -> None:
+    """Each fix that is lines of the program, of whatever rule the case draws: Python and shell stay what they are."""
+    documents = list(fast_yaml.safe_load_all(path.read_text()))
+    jobs = [document for document in documents if document["kind"] == "TrainJob"]
+    trainer = (jobs[-1]["spec"].get("trainer") or {}) if jobs else {}
+    for finding in findings(path, documents) if trainer else ():
+        item = ITEM.search(finding.at.field)
+        if item is None or not isinstance(finding.lines, Lines) or item[1] not in trainer:
+            continue
+        fixed = copy.deepcopy(trainer)
+        fixed[item[1]][int(item[2])] = finding.lines.paste(fixed[item[1]][int(item[2])])
+        before, after = read(trainer), read(fixed)
+        assert after.unread == before.unread, finding.fix
+        assert len(after.pythons) == len(before.pythons), finding.fix
+        assert any(shell.faults for shell in after.shells) is any(shell.faults for shell in before.shells), finding.fix
+        assert unbound(after) <= unbound(before), finding.fix

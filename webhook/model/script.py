@@ -142,7 +142,7 @@ class Launch(Struct, frozen=True):
     variable: str = ""
     alone: bool = False
     cannot: tuple[str, ...] = ()
-    """What the storage under the first directory cannot do: ``rename``, ``append``, ``overwrite``."""
+    """What the storage under the first directory cannot do: ``rename``, ``append``, ``overwrite``, ``delete``."""
 
 
 class ProgramFact(Struct, frozen=True):

@@ -163,6 +163,29 @@ def after(python: Python, call: Call, added: Sequence[str], instead: str = "") -
     return Lines(f"# after line {base + last}:\n{text}", base + last + 1, base + last, base + first)
 
 
+def opened_with(save: Save) -> ast.With | None:
+    """The ``with open(path, "wb") as file:`` that holds a save to that file and nothing else."""
+    python = save.python
+    if save.opener not in ("open", "io.open"):
+        return None
+    for node in ast.walk(python.source.tree):
+        if not isinstance(node, ast.With) or len(node.items) != 1 or len(node.body) != 1:
+            continue
+        made = node.items[0].context_expr
+        if isinstance(made, ast.Call) and made.args and made.args[0] is save.path:
+            return node if statement_of(python, save.call.node) is node.body[0] else None
+    return None
+
+
+def with_opened(save: Save, opened: ast.With, path: str) -> str:
+    """The same ``with`` for another path, from the left edge."""
+    source = save.python.source
+    item = opened.items[0]
+    made = source.source(item.context_expr).replace(source.source(save.path), path, 1)
+    name = f" as {source.source(item.optional_vars)}" if item.optional_vars is not None else ""
+    return f"with {made}{name}:\n    {source.source(opened.body[0])}"
+
+
 def guarded(python: Python, call: Call, condition: str) -> str:
     """The statement of a call below a condition. What is too long to be quoted stands as ``...`` in what is shown."""
     stmt = statement_of(python, call.node)

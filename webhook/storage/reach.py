@@ -23,8 +23,8 @@ def inline_reach(driver: str, policy: Policy) -> Reach | None:
 BUCKETS: Final = frozenset(("gcsfuse.csi.storage.gke.io", "s3.csi.aws.com"))
 """Drivers that mount a bucket of an object store."""
 _MOUNTPOINT: Final = "s3.csi.aws.com"
-"""Mountpoint for Amazon S3, which has no rename and no append (its SEMANTICS.md), and overwrites where its mount option
-``allow-overwrite`` says so. Cloud Storage FUSE does all three."""
+"""Mountpoint for Amazon S3, which has no rename and no append (its SEMANTICS.md), and overwrites and deletes where its
+mount options ``allow-overwrite`` and ``allow-delete`` say so. Cloud Storage FUSE does all of it."""
 _NOT_ATTACHED: Final = frozenset(
     (
         "nfs.csi.k8s.io",
@@ -50,12 +50,14 @@ def driver_of(storage: Storage) -> str:
 
 
 def cannot_do(storage: Storage) -> tuple[str, ...]:
-    """What a program cannot do on a bucket's mount: ``rename``, ``append``, ``overwrite``; nothing of other storage."""
+    """What a program cannot do on a bucket's mount: ``rename``, ``append``, ``overwrite``, ``delete``; of other storage
+    nothing."""
     if driver_of(storage) != _MOUNTPOINT:
         return ()
     volume = storage.volume
     options = volume.mount_options if isinstance(volume, PersistentVolume) else ()
-    return ("rename", "append") if "allow-overwrite" in options else ("rename", "append", "overwrite")
+    refused = ("overwrite", "delete")
+    return ("rename", "append", *(word for word in refused if f"allow-{word}" not in options))
 
 
 def is_attached(storage: Storage, cluster: ClusterView, policy: Policy) -> bool:

@@ -62,7 +62,19 @@ def _of_checkpoint(script: Script, python: Python, callback: Call) -> Use:
         partial=callback.open_ended or best,
         directory=path,
         resume=Setting("initial_epoch", UNKNOWN if reads else None, python.at(callback), given=False),
+        keep_fix=_three(path.value) if isinstance(path.value, str) and numbered else "",
         keep=Setting("os.remove", None if numbered else UNKNOWN, python.at(callback), given=False),
+    )
+
+
+def _three(path: str) -> str:
+    """A callback that removes all but the newest three."""
+    folder, _, name = path.rpartition("/")
+    pattern = name.partition("{epoch")[0] + "*" + name.rpartition("}")[2]
+    return (
+        "import pathlib\n# one more callback:\n"
+        f"keras.callbacks.LambdaCallback(on_epoch_end=lambda *_: [old.unlink() for old in sorted(pathlib.Path("
+        f'"{folder}").glob("{pattern}"), key=lambda p: p.stat().st_mtime)[:-3]])'
     )
 
 
@@ -78,7 +90,7 @@ FRAMEWORK = Framework(
     ranks="the first process writes",
     uses=uses,
     remote=("*",),
-    keep_fix="# remove all but the newest three",
+    keep_fix="# behind each save: remove all but the newest three",
     resume_fix='callbacks=[keras.callbacks.BackupAndRestore(os.environ["CKPT_DIR"], double_checkpoint=True)]',
     every_fix="save_freq=500",
 )

@@ -63,7 +63,7 @@ def _newest_of_flag(script: Script, invocation: Invocation, flag: Flag) -> str:
     kind = str(flag.value).rstrip("/").rpartition("/")[2].rstrip("0123456789")
     before = f"last=$(ls -d {quoted(parent)}/{quoted(kind)}* | sort -V | tail -n 1)"
     if invocation.command is None:
-        return looked_for(script, invocation, before, f'{flag.name} "$last"')
+        return looked_for(script, invocation, before, f'${{last:+{flag.name} "$last"}}')
     line = in_line(script, flag.place, f'{flag.name} "$last"', None, invocation)
     if isinstance(line, Lines) and flag.place.line == invocation.command.place.line:
         return line.behind(before)

@@ -31,7 +31,7 @@ from webhook.programs.frameworks import Setting, Use, find_uses, mended
 from webhook.programs.frameworks.hf_trainer import train_calls
 from webhook.programs.loads import known_packages
 from webhook.programs.names import Save, saves, saves_of
-from webhook.programs.pasted import LONGEST, counter_in, statement_of, with_import
+from webhook.programs.pasted import LONGEST, counter_in, opened_with, statement_of, with_import, with_opened
 from webhook.programs.python import Around
 from webhook.programs.values import as_number, said
 
@@ -195,15 +195,21 @@ def _in_the_loop(save: Save) -> str:
     loop = next((one for one in loops if not any(_within(one, other) for other in loops if other is not one)), None)
     counter = counter_in(loop) if loop is not None else ""
     text = python.source.source(save.call.node)
-    if not counter or stmt is None or loop is None or save.path not in ast.walk(save.call.node):
+    opened = opened_with(save)
+    inside = opened is not None or save.path in ast.walk(save.call.node)
+    if not counter or stmt is None or loop is None or not inside or (save.opener and opened is None):
         return f"# in the loop too, every so many steps:\n{text if len(text) <= LONGEST else '...'}"
     ending = "" if "." not in save.name else f".{save.name.rpartition('.')[2]}"
     word = "epoch" if "epoch" in counter else "step"
     named = f'os.path.join(os.path.dirname({path}), f"{word}_{{{counter}:08d}}{ending}")'
     call = text.replace(python.source.source(save.path), named, 1)
+    if opened is not None:
+        call = with_opened(save, opened, named)
     last, base = loop.end_lineno or loop.lineno, max(python.place.line, 1) - 1
     condition = f"# in the loop, after line {base + last}:\n"
-    condition += "" if word == "epoch" else f"if {counter} % 500 == 0:\n    "
+    if word != "epoch":
+        condition += f"if {counter} % 500 == 0:\n    "
+        call = call.replace("\n", "\n    ") if opened is not None else call
     shown = call if len(text) <= LONGEST else f"...    # line {base + save.call.line}, into {named}"
     at = base + last + 1, base + last, base + loop.body[0].lineno
     return with_import(python, Lines(condition + shown, *at, whole=condition + call), "os")

@@ -26,12 +26,13 @@ from typing import Final
 from webhook.model.addresses import scheme_of
 from webhook.model.finding import Severity
 from webhook.model.rule import ProgramRule
-from webhook.model.script import Remark
+from webhook.model.script import Lines, Remark
 from webhook.programs import Script, Value
 from webhook.programs.flow import in_loop, is_no_start
 from webhook.programs.loads import Load, loads
 from webhook.programs.names import LOCAL, Save, saves
-from webhook.programs.pasted import after, counter_of, with_import
+from webhook.programs.pasted import after, counter_of, opened_with, with_import, with_opened
+from webhook.programs.python import Around
 from webhook.programs.values import Text, Unknown, head, pieces, said
 
 ID = "overwritten-checkpoint"
@@ -58,7 +59,7 @@ def look(script: Script) -> Iterator[Remark]:
     if any(attr in python.source.by_attr for python in script.pythons for attr in _MOVES):
         return
     read = [
-        (load.python.value(origin, around), load)
+        (_read(load, origin, around), load)
         for load in loads(script)
         if load.path is not None
         for origin, around in load.python.origins(load.path, load.call.around)
@@ -81,6 +82,14 @@ def look(script: Script) -> Iterator[Remark]:
             subject=path,
         )
         return
+
+
+def _read(load: Load, origin: ast.expr, around: Around | None) -> Value:
+    """The path that a load reads, also of a file that ``open`` gives it."""
+    python = load.python
+    if isinstance(origin, ast.Call) and origin.args and python.source.dotted(origin.func)[0] in ("open", "io.open"):
+        return python.value(origin.args[0], around)
+    return python.value(origin, around)
 
 
 def _comes_later(load: Load, save: Save) -> bool:
@@ -114,7 +123,13 @@ def _fix(save: Save, path: str) -> str:
         state = "state"
     python, function = save.python, save.python.text(save.call.node.func)
     beside = f'f"{{{path}}}.tmp"' if not isinstance(save.path, ast.Constant | ast.JoinedStr) else _with_end(path)
-    if save.function in ("torch.save", "joblib.dump"):
+    opened = opened_with(save)
+    if opened is not None:
+        base = max(python.place.line, 1) - 1
+        begin, end = base + opened.lineno, base + (opened.end_lineno or opened.lineno)
+        text = f"{with_opened(save, opened, beside)}\nos.replace({beside}, {path})"
+        return with_import(python, Lines(text, begin, end), "os")
+    if save.function in ("torch.save", "joblib.dump") and not save.opener:
         whole = f"{function}({state}, {beside})\nos.replace({beside}, {path})"
         return with_import(python, after(python, save.call, (), whole), "os")
     if save.function == "torch.distributed.checkpoint.save":

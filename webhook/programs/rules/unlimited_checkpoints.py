@@ -34,6 +34,10 @@ from webhook.programs.values import as_number, said
 ID = "unlimited-checkpoints"
 _REMOVE: Final = "os.remove"
 """The setting of those that have none: the program removes files by itself."""
+_BUCKET: Final = (
+    "# a lifecycle rule of the bucket that removes what is old, or allow-delete in the mountOptions of its volume:\n"
+    "# as it is mounted, nothing can be removed"
+)
 _SELDOM: Final = 100_000
 """Steps between two saves."""
 _FEW: Final = 3
@@ -58,6 +62,8 @@ def look(script: Script) -> Iterator[Remark]:
             problem, fix = f"nothing removes old checkpoints of {use.framework.title}", use.keep_fix
         else:
             problem, fix = f'"{keep.name}" is {given}, so every checkpoint is kept', _fix(script, use, keep)
+        if "delete" in script.launch.cannot:
+            fix = _BUCKET
         yield Remark(keep.place, problem, fix or use.framework.keep_fix, subject=keep.name)
     for use in find_calls(script):
         keep, directory = use.keep, use.directory
@@ -78,6 +84,8 @@ def look(script: Script) -> Iterator[Remark]:
 
 def _loop(script: Script, use: Use, keep: Setting) -> str:
     """Behind the save: what removes all but the newest three, by one process alone."""
+    if "delete" in script.launch.cannot:
+        return _BUCKET
     if keep.call is not None:
         return mended(script, keep, f"{keep.name}=3", use)
     save = next((one for one in saves(script) if one.call is use.call), None)

@@ -146,6 +146,15 @@ def _model_of(python: Python, save: Save) -> str:
     for node in ast.walk(call) if call is not None else ():
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
             return python.text(node.func.value)
+    optimizer = optimizer_of(python)
+    for one in python.methods("state_dict"):
+        if one.receiver is not None and python.text(one.receiver) != optimizer:
+            return python.text(one.receiver)
+    if isinstance(call, ast.Name):
+        made = [one.value for one in python.bindings(call, save.call.around)]
+        # The model itself is what is saved, and not a dictionary with it.
+        if not any(isinstance(one, ast.Dict | ast.Tuple | ast.List) or one is None for one in made):
+            return python.text(call)
     return "model"
 
 

@@ -1,0 +1,221 @@
+"""Fixes are programs: a faulty one is run, the fix is put in, it is killed and started again, and it goes on.
+
+Plain Python here; what needs torch, transformers, Lightning or DCP is marked full, and skipped where they are missing.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from webhook.model.script import Launch, Lines
+from webhook.programs.alone import judge_alone, read_alone
+
+STOP = 107
+"""The step before which a first start ends, as if it had been killed."""
+
+NET = """\
+import os
+import pickle
+
+
+class Net:
+    def __init__(self):
+        self.seen = []
+
+    def train_batch(self, step):
+        if os.environ.get("STOP") == str(step):
+            os._exit(137)
+        self.seen.append(step)
+
+
+net = Net()
+"""
+TEXT_ORDER = (
+    NET
+    + """\
+OUT = os.environ["CKPT_DIR"]
+start = 0
+names = sorted(name for name in os.listdir(OUT) if name.startswith("step_"))
+if names:
+    with open(os.path.join(OUT, names[-1]), "rb") as file:
+        state = pickle.load(file)
+    net.seen = state["seen"]
+    start = state["step"] + 1
+print("from", start)
+for step in range(start, 120):
+    net.train_batch(step)
+    if step % 5 == 0:
+        with open(os.path.join(OUT, f"step_{step}.pkl"), "wb") as file:
+            pickle.dump({"seen": net.seen, "step": step}, file)
+"""
+)
+IN_PLACE = (
+    NET
+    + """\
+path = os.path.join(os.environ["CKPT_DIR"], "latest.pkl")
+start = 0
+if os.path.exists(path):
+    state = pickle.load(open(path, "rb"))
+    net.seen = state["seen"]
+    start = state["step"] + 1
+print("from", start)
+for step in range(start, 120):
+    net.train_batch(step)
+    if step % 5 == 0:
+        with open(path, "wb") as file:
+            pickle.dump({"seen": net.seen, "step": step}, file)
+"""
+)
+AT_THE_END = (
+    NET
+    + """\
+for step in range(2000):
+    net.train_batch(step)
+with open(os.path.join(os.environ["CKPT_DIR"], "model.pkl"), "wb") as file:
+    pickle.dump(net.seen, file)
+"""
+)
+
+
+def mended(text: str, rule: str, folder: Path) -> str:
+    """The program with the fix of one rule in it."""
+    launch = Launch(directories=(str(folder),), alone=True)
+    script = read_alone(["python", "train.py"], {"train.py": text}, launch, {"CKPT_DIR": str(folder)})
+    found = [one for one in judge_alone(script, "train.py", {}) if one.rule == rule]
+    assert found, f"{rule} says nothing"
+    fix = found[0].lines
+    assert isinstance(fix, Lines), found[0].fix
+    return fix.paste(text)
+
+
+def start(text: str, folder: Path, stop: int | None = None) -> subprocess.CompletedProcess[str]:
+    folder.mkdir(exist_ok=True)
+    env = {**os.environ, "CKPT_DIR": str(folder), "STOP": "" if stop is None else str(stop)}
+    return subprocess.run([sys.executable, "-c", text], env=env, capture_output=True, text=True, timeout=120)
+
+
+@pytest.mark.parametrize(("rule", "text"), [("text-order-resume", TEXT_ORDER), ("overwritten-checkpoint", IN_PLACE)])
+def test_a_mended_program_goes_on_where_it_was(rule: str, text: str, tmp_path: Path) -> None:
+    fixed = mended(text, rule, tmp_path / "ckpt")
+    first = start(fixed, tmp_path / "ckpt", STOP)
+    assert first.returncode == 137, first.stderr
+    assert first.stdout.split() == ["from", "0"]
+    again = start(fixed, tmp_path / "ckpt")
+    assert again.returncode == 0, again.stderr
+    assert again.stdout.split() == ["from", "106"]
+
+
+def test_the_faulty_one_goes_back(tmp_path: Path) -> None:
+    """Else the test above shows nothing: in text order step_95 is the newest."""
+    start(TEXT_ORDER, tmp_path / "ckpt", STOP)
+    assert start(TEXT_ORDER, tmp_path / "ckpt").stdout.split() == ["from", "96"]
+
+
+def test_nothing_is_torn_by_a_kill_while_it_saves(tmp_path: Path) -> None:
+    """The mended program is killed in the middle of a save: what was saved before is whole."""
+    fixed = mended(IN_PLACE, "overwritten-checkpoint", tmp_path / "ckpt")
+    half = 'step == 50 and file.write(b"half") and os._exit(137)'
+    killed = fixed.replace("            pickle.dump({", f"            {half}\n            pickle.dump({{")
+    assert killed != fixed
+    first = start(killed, tmp_path / "ckpt")
+    assert first.returncode == 137, first.stderr
+    again = start(fixed, tmp_path / "ckpt")
+    assert (again.returncode, again.stdout.split()) == (0, ["from", "46"])
+
+
+def test_a_save_moves_into_the_loop(tmp_path: Path) -> None:
+    fixed = mended(AT_THE_END, "never-saved", tmp_path / "ckpt")
+    first = start(fixed, tmp_path / "ckpt", 1600)
+    assert first.returncode == 137, first.stderr
+    assert sorted(path.name for path in (tmp_path / "ckpt").iterdir()) == [
+        f"step_{step:08d}.pkl" for step in (0, 500, 1000, 1500)
+    ]
+
+
+SHELL = "trap 'echo heard > told; exit 0' TERM\nwhile :; do sleep 0.05; done\n"
+
+
+def mended_shell(text: str, rule: str) -> str:
+    files = {"run.sh": text, "train.py": "print(1)\n"}
+    script = read_alone(["bash", "run.sh"], files, Launch(alone=True))
+    found = [one for one in judge_alone(script, "run.sh", {}) if one.rule == rule]
+    assert found, f"{rule} says nothing"
+    assert isinstance(found[0].lines, Lines)
+    return found[0].lines.paste(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["python train.py | tee log.txt\n", "python train.py\necho done\n", "python train.py \\\n  --lr 1\necho done\n"],
+)
+def test_a_failure_reaches_the_status_of_the_script(text: str, tmp_path: Path) -> None:
+    fixed = mended_shell(text, "exit-status-lost")
+    (tmp_path / "train.py").write_text("import sys\nsys.exit(3)\n")
+    env = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    assert subprocess.run(["bash", "-c", text], cwd=tmp_path, env=env, capture_output=True).returncode == 0
+    assert subprocess.run(["bash", "-c", fixed], cwd=tmp_path, env=env, capture_output=True).returncode == 3
+
+
+@pytest.mark.parametrize("text", ["python train.py | tee log.txt\n", "python train.py\necho done\n"])
+def test_sigterm_reaches_the_program(text: str, tmp_path: Path) -> None:
+    fixed = mended_shell(text, "sigterm-not-forwarded")
+    (tmp_path / "train.py").write_text(
+        textwrap.dedent("""\
+        import signal, sys, time
+        def heard(*_):
+            open("told", "w").close()
+            sys.exit(0)
+        signal.signal(signal.SIGTERM, heard)
+        print("ready", flush=True)
+        time.sleep(30)
+        """)
+    )
+    env = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    run = subprocess.Popen(["bash", "-c", fixed], cwd=tmp_path, env=env, stdout=subprocess.PIPE, text=True)
+    assert run.stdout is not None
+    assert run.stdout.readline().strip() == "ready"
+    run.terminate()
+    run.wait(20)
+    run.stdout.close()
+    assert (tmp_path / "told").exists()
+
+
+TORCH = """\
+import os
+
+import torch
+
+out = os.environ["CKPT_DIR"]
+net = torch.nn.Linear(2, 2)
+adam = torch.optim.AdamW(net.parameters())
+for step in range(120):
+    if os.environ.get("STOP") == str(step):
+        os._exit(137)
+    net(torch.randn(2, 2)).sum().backward()
+    adam.step()
+    if step % 5 == 0:
+        torch.save(net.state_dict(), os.path.join(out, f"step_{step:08d}.pt"))
+"""
+FULL = pytest.mark.skipif(not os.environ.get("E2E_FULL") or not find_spec("torch"), reason="full, and needs torch")
+
+
+@FULL
+@pytest.mark.full
+def test_torch_optimizer_copies_and_rank(tmp_path: Path) -> None:
+    fixed = TORCH
+    for rule in ("weights-only-checkpoint", "unlimited-checkpoints"):
+        fixed = mended(fixed, rule, tmp_path / "ckpt")
+    first = start(fixed, tmp_path / "ckpt", STOP)
+    assert first.returncode == 137, first.stderr
+    names = sorted(path.name for path in (tmp_path / "ckpt").iterdir())
+    assert names == [f"step_{step:08d}.pt" for step in (95, 100, 105)]
+    import torch
+
+    assert {"model", "optimizer"} <= torch.load(tmp_path / "ckpt" / names[-1]).keys()
