@@ -128,6 +128,11 @@ for step, batch in enumerate(batches):
         path = f"{out}/step_{step:08d}.pt"
 """
 SAVED = STATE + "if rank == 0: torch.save(state, path)"
+TURN = """\
+    loss_of(model, next(batches)).backward()
+    optimizer.step()
+    torch.save({"model": model.state_dict(), "step": step}, f"{out}/step_{step:08d}.pt")
+"""
 TRAINER = PROGRAM + "trainer = Trainer(model=model, args=TrainingArguments(output_dir=out))\n{}\n"
 ARGUMENTS = PROGRAM + (
     "args = {}\ntrainer = Trainer(model=model, args=args)\n"
@@ -144,6 +149,10 @@ def saving(text: str) -> str:
     return SHARDED + PROGRAM + NEWEST + READ + loop(STATE + text)
 
 
+def saving_alone(text: str) -> str:
+    return PROGRAM + NEWEST + READ + loop(STATE + text)
+
+
 PROGRAMS: dict[str, Callable[[str], str]] = {
     "text-order-resume": lambda text: PROGRAM + text + "\nmodel.load_state_dict(torch.load(resume))\n",
     "resume-without-checkpoint": lambda text: TRAINER.format(text.replace("args.output_dir", "out")),
@@ -154,6 +163,18 @@ PROGRAMS: dict[str, Callable[[str], str]] = {
     "optimizer-not-restored": lambda text: (
         PROGRAM + NEWEST + "if newest:\n" + indent(text, "    ") + "\n" + loop(SAVED)
     ),
+    "step-not-restored": lambda text: PROGRAM + NEWEST + text + "\n" + TURN,
+    "scheduler-not-restored": lambda text: (
+        PROGRAM
+        + "scheduler = torch.optim.lr_scheduler.LinearLR(optimizer)\n"
+        + NEWEST
+        + READ.replace('    optimizer.load_state_dict(state["optimizer"])\n', indent(text, "    "))
+        + "\n"
+        + loop(SAVED + "\nscheduler.step()")
+    ),
+    "rng-not-restored": lambda text: PROGRAM + NEWEST + "state = torch.load(newest)\n" + text + "\n" + loop(SAVED),
+    "torn-newest": saving_alone,
+    "data-repeated": ARGUMENTS.format,
     "weights-only-checkpoint": lambda text: PROGRAM + loop(text),
     "overwritten-checkpoint": lambda text: (
         PROGRAM + 'last = "/mnt/ckpt/run/latest.pt"\nif os.path.exists(last): state = torch.load(last)\n' + loop(text)

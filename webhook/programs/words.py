@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from functools import lru_cache
 from typing import Final
 
 LONGEST: Final = 32768
@@ -42,19 +43,13 @@ TOOLS: Final = frozenset(
 """Commands that train by themselves, by name."""
 
 
-def words_in(name: str) -> Iterator[str]:
+_WORD: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
+
+
+@lru_cache(maxsize=2048)
+def words_in(name: str) -> tuple[str, ...]:
     """The words of a name, in small letters: ``load_state_dict``, ``DataLoader``, ``train-v2.py``."""
-    word = ""
-    for at, letter in enumerate(name):
-        starts = letter.isupper() and (not word[-1:].isupper() or name[at + 1 : at + 2].islower())
-        if not letter.isalpha() or (starts and word):
-            if word:
-                yield word.lower()
-            word = ""
-        if letter.isalpha():
-            word += letter
-    if word:
-        yield word.lower()
+    return tuple(word.lower() for word in _WORD.findall(name[:256]))
 
 
 NO_RUN: Final = frozenset(

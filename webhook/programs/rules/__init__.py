@@ -18,6 +18,8 @@ PROGRAM_RULES: Final = {
     "never-resumed": Severity.WARN,
     "never-saved": Severity.WARN,
     "optimizer-not-restored": Severity.WARN,
+    "scheduler-not-restored": Severity.WARN,
+    "step-not-restored": Severity.WARN,
     "exit-status-lost": Severity.WARN,
     "weights-only-checkpoint": Severity.WARN,
     "overwritten-output": Severity.WARN,
@@ -34,6 +36,9 @@ PROGRAM_RULES: Final = {
     "gathered-shards": Severity.AUDIT,
     "fixed-world-size": Severity.AUDIT,
     "save-interval": Severity.AUDIT,
+    "torn-newest": Severity.AUDIT,
+    "rng-not-restored": Severity.AUDIT,
+    "data-repeated": Severity.AUDIT,
     "program-not-read": Severity.AUDIT,
 }
 """id -> severity, which is also the most that a finding on a runtime alone may weigh"""
