@@ -186,7 +186,7 @@ def test_a_runtime_that_does_it_all_draws_one_finding() -> None:
 
 def test_save_and_resume_by_number_is_right() -> None:
     found = judged(RESUME_BY_NUMBER + SAVE_BY_NUMBER).keys()
-    assert found <= {"unlimited-checkpoints", "optimizer-not-restored"}
+    assert found <= {"unlimited-checkpoints", "optimizer-not-restored", "torn-newest"}
 
 
 def test_two_tiers_sort_as_text() -> None:

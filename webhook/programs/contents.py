@@ -119,12 +119,15 @@ def is_optimizer(python: Python, name: str) -> bool:
     """Whether a name is given an optimizer of torch, or is called one."""
     if "optim" in name.lower() or name.lower().rpartition(".")[2] == "opt":
         return True
-    return any(
-        isinstance(binding.value, ast.Call) and ".optim." in f".{python.source.dotted(binding.value.func)[0]}"
-        for (_, bound), found in python.source.bindings.items()
-        if bound == name
-        for binding in found
-    )
+    made: frozenset[str] | None = python.memo.get("optimizers")
+    if made is None:
+        made = python.memo["optimizers"] = frozenset(
+            bound
+            for (_, bound), found in python.source.bindings.items()
+            for binding in found
+            if isinstance(binding.value, ast.Call) and ".optim." in f".{python.source.dotted(binding.value.func)[0]}"
+        )
+    return name in made
 
 
 def is_weights(save: Save) -> bool:

@@ -61,8 +61,8 @@ def is_training(invocation: Invocation) -> bool:
     if invocation.python is not None:
         source = invocation.python.source
         if not source.modules.isdisjoint(_TRAINING) or "xgboost" in source.modules or "." in source.modules:
-            return any(_teaches(call.attr) for call in source.calls) or _is_named_so(invocation.name)
-        return any(_teaches(call.attr) for call in source.calls) or _is_named_so(invocation.name)
+            return any(_teaches(name) for name in source.by_attr) or _is_named_so(invocation.name)
+        return any(_teaches(name) for name in source.by_attr) or _is_named_so(invocation.name)
     above, _, name = (invocation.file or invocation.module).lower().rpartition("/")
     if "configs" in above.split("/"):
         return False  # a configuration in Python, which a broken line makes a command of
@@ -292,7 +292,8 @@ def _lessons(python: Python) -> dict[int, list[int]]:
     memo: dict[int, list[int]] | None = python.memo.get("lessons")
     if memo is None:
         memo = python.memo["lessons"] = {}
-        taught = sorted(call.line for call in python.source.calls if _teaches(call.attr))
+        named = python.source.by_attr
+        taught = sorted(call.line for name in named if _teaches(name) for call in named[name])
         for statement, around in python.source.statements if taught else ():
             if isinstance(statement, ast.For | ast.While):
                 at, end = bisect_left(taught, statement.lineno), statement.end_lineno or 0

@@ -169,6 +169,17 @@ class Script(Struct):
         path = self.placed(path)
         return any(lies_in(path, place) for place in (*launch.directories, *launch.mounts))
 
+    def counts(self, path: Value) -> bool:
+        """Whether what is saved there is what a restart would go on from.
+
+        It is on a volume, or where a directory is declared it is a name without a root: a run that is to be resumed and
+        saves beside its storage lacks the rest as well. A place of its own from the root is meant to be another.
+        """
+        beginning = head(path)
+        return self.on_volume(path) or bool(
+            self.launch.directories and beginning and beginning[0] not in "/~$" and "://" not in beginning
+        )
+
     @property
     def wants_checkpoints(self) -> bool:
         """Whether a checkpoint directory is declared; of a program without a cluster it is taken for granted."""

@@ -114,7 +114,10 @@ def loop_of_run(python: Python, save: Save) -> tuple[ast.For | ast.While, Around
 
 def mentions(python: Python, *words: str) -> bool:
     """Whether the text, comments left out, has one of these words in it, whatever the case."""
-    text: str | None = python.memo.get("small letters")
-    if text is None:
-        text = python.memo["small letters"] = python.source.code.lower()
-    return any(word in text for word in words)
+    known: dict[tuple[str, ...], bool] = python.memo.setdefault("mentions", {})
+    if words not in known:
+        text: str | None = python.memo.get("small letters")
+        if text is None:
+            text = python.memo["small letters"] = python.source.code.lower()
+        known[words] = any(word in text for word in words)
+    return known[words]

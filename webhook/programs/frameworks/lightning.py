@@ -20,6 +20,8 @@ from webhook.programs.values import is_true
 
 _MODULES: Final = ("lightning", "pytorch_lightning")
 _TRAINERS: Final = tuple(f"{module}.Trainer" for module in _MODULES)
+_COMMAND_LINES: Final = ("pytorch_lightning.cli.LightningCLI", "lightning.pytorch.cli.LightningCLI")
+"""They make the trainer of ``cli.trainer``; a configuration file and flags may set what the call does not."""
 _CALLBACKS: Final = tuple(f"{module}.ModelCheckpoint" for module in _MODULES)
 _ON_EXCEPTION: Final = tuple(f"{module}.OnExceptionCheckpoint" for module in _MODULES)
 
@@ -32,6 +34,7 @@ def uses(script: Script) -> Iterator[Use]:
                 # One that only tests has a function of its own.
                 places = {id(_scope(fit)) for fit in _fits(python)}
                 trainers = [trainer for trainer in trainers if id(_scope(trainer)) in places]
+            trainers = trainers or list(python.calls(*_COMMAND_LINES))
             if len(trainers) == 1 and any(True for _ in _fits(python)):
                 yield _use(python, trainers[0])
 

@@ -14,18 +14,20 @@ from typing import Final
 from webhook.programs import UNKNOWN, Python, Script
 from webhook.programs.frameworks.copies import copies_of
 from webhook.programs.frameworks.framework import Framework, Setting, Use
+from webhook.programs.frameworks.hf_trainer import is_trainer
 from webhook.programs.loads import may_load
 from webhook.programs.names import Save, saves
 from webhook.programs.values import head
 
-_OTHERS: Final = frozenset(
-    ("transformers", "trl", "lightning", "pytorch_lightning", "deepspeed", "accelerate", "training_hub")
-)
+_OTHERS: Final = frozenset(("trl", "lightning", "pytorch_lightning", "deepspeed", "accelerate", "training_hub"))
 
 
 def uses(script: Script) -> Iterator[Use]:
     for python in script.pythons:
-        if "torch" in python.source.modules and python.source.modules.isdisjoint(_OTHERS):
+        if "torch" not in python.source.modules or not python.source.modules.isdisjoint(_OTHERS):
+            continue
+        seen = "transformers" in python.source.modules
+        if not (seen and any(is_trainer(python, call.name) for call in python.source.calls)):
             found = [save for save in saves(script) if save.python is python and save.function == "torch.save"]
             looped = [save for save in found if _in_loop(save)]
             if looped:

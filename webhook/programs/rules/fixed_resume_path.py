@@ -100,6 +100,8 @@ def _is_one(value: Value) -> bool:
     """Whether a path names one checkpoint of many: a number behind a word, or alone, in its last component."""
     if not isinstance(value, str) or "/" not in value or "://" in value:
         return False
+    if any(part.startswith("version_") and part[8:].isdecimal() for part in value.split("/")):
+        return True  # Lightning makes another at every start
     last = value.rstrip("/").rpartition("/")[2].lower()
     for suffix in (".pt", ".pth", ".ckpt", ".bin", ".safetensors"):
         last = last.removesuffix(suffix)

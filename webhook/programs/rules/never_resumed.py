@@ -59,7 +59,7 @@ def _hugging_face(script: Script, use: Use, python: Python) -> Iterator[Remark]:
         return
     if use.saves is None or use.saves.value is not True or use.directory is None:
         return
-    if not script.on_volume(use.directory.value):
+    if not script.counts(use.directory.value):
         return
     # What unused-resume-argument says of it is nearer to what was meant.
     if any(call_setting(python, call, _ARGUMENT, None).given for call in arguments_calls(python)):
@@ -108,7 +108,9 @@ def _not_told(script: Script, use: Use, python: Python) -> Iterator[Remark]:
     resume, directory = use.resume, use.directory
     if resume is None or resume.value is not None or use.partial:
         return
-    if directory is None or not (directory.given or script.launch.alone) or not script.on_volume(directory.value):
+    if directory is None or not (directory.given or script.wants_checkpoints):
+        return
+    if directory.given and not script.counts(directory.value):
         return
     if use.saves is not None and use.saves.value is False:
         return
@@ -148,7 +150,7 @@ def _plain(script: Script) -> Iterator[Remark]:
     for save in saves(script):
         if not in_loop(save.python, save.call) or not loop_learns(save.python):
             continue
-        if not script.on_volume(save.value):
+        if not script.counts(save.value):
             continue
         path = save.python.text(save.path)
         yield Remark(

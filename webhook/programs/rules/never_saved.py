@@ -155,7 +155,7 @@ def _in_hook(python: Python, call: Call) -> bool:
 
 def _wants_checkpoints(script: Script, use: Use) -> bool:
     """A directory is declared for the container, or the program's own lies on a volume."""
-    if use.directory is not None and use.directory.given and script.on_volume(use.directory.value):
+    if use.directory is not None and use.directory.given and script.counts(use.directory.value):
         return True
     return script.wants_checkpoints
 
@@ -171,7 +171,7 @@ def _plain(script: Script) -> Iterator[Remark]:
     found = saves(script)
     if not found or not all(_after(save) for save in found):
         return
-    save = next((one for one in found if script.on_volume(one.value)), None)
+    save = next((one for one in found if script.counts(one.value)), None)
     if save is None or _saves_otherwise(save.python):
         return
     yield Remark(

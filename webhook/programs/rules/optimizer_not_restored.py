@@ -40,7 +40,9 @@ from webhook.programs.pasted import after
 from webhook.programs.restored import parts_of
 
 ID = "optimizer-not-restored"
-_SAVED: Final = r"""(?i)["'](\w{0,40}optim\w{0,40})["']\s*:|optim\w{0,40}\s*=\s*\w{0,40}optim\w{0,40}\.state_dict\("""
+_SAVED: Final = (
+    r"""(?i)["'](\w{0,40}optim\w{0,40}|opt)["']\s*:\s*\w|optim\w{0,40}\s*=\s*\w{0,40}optim\w{0,40}\.state_dict\("""
+)
 _READ: Final = (
     r"""(?i)optim\w{0,40}(\[\w{1,40}\])?\.load_state_dict|\[\s*["']\w{0,40}opt\w{0,40}["']\s*\]"""
     r"""|get\(\s*["']\w{0,40}opt\w{0,40}["']|load_optim|optim\w{0,40}\s*=\s*\w{0,40}load"""
@@ -68,7 +70,7 @@ def _by_hand(script: Script, python: Python) -> Iterator[Remark]:
     text = python.source.text
     if "torch.load" not in text and ".load(" not in text:
         return
-    saved = search(python.source, _SAVED, "optim")
+    saved = search(python.source, _SAVED, "opt")
     if saved is None or search(python.source, _READ, "opt", "load", "restore", "set_") or "." in python.source.modules:
         return
     if any(_of_several(python, call) for call in python.methods("load_state_dict")):

@@ -24,8 +24,13 @@ from webhook.model.finding import Severity
 from webhook.model.rule import ProgramRule
 from webhook.model.script import Remark
 from webhook.programs import Call, Python, Script
-from webhook.programs.frameworks import Setting, Use, find_uses
+from webhook.programs.flow import trainings
+from webhook.programs.frameworks import Setting, Use, find_uses, mended
 from webhook.programs.frameworks.hf_trainer import resume_nodes, resumed
+from webhook.programs.pasted import with_import
+from webhook.programs.program import lies_in
+from webhook.programs.shell import Shell
+from webhook.programs.values import said
 
 ID = "resume-without-checkpoint"
 
@@ -40,7 +45,16 @@ def look(script: Script) -> Iterator[Remark]:
                     _fix(script, python, call, node),
                     subject=_line(call),
                 )
+    for shell in script.shells:
+        yield from _ends_without(script, shell)
     for use in find_uses(script):
+        if use.framework.id == "lightning" and use.resume is not None and _is_own_file(script, use, use.resume):
+            yield Remark(
+                use.resume.place,
+                f'"{said(use.resume.written, 60)}" fails where it is not there, as on the first start',
+                _if_there(script, use.resume, use.python),
+                subject=use.resume.name,
+            )
         if use.framework.id != "hf-trainer" and use.resume is not None and _demands(use, use.resume):
             yield Remark(
                 use.resume.place,
@@ -48,6 +62,55 @@ def look(script: Script) -> Iterator[Remark]:
                 use.resume_fix or use.framework.resume_fix,
                 subject=use.resume.name,
             )
+
+
+def _is_own_file(script: Script, use: Use, resume: Setting) -> bool:
+    """A path in the run's own directory that nothing asks for: Lightning's ``fit`` raises where it is not there."""
+    value = resume.value
+    if not isinstance(value, str) or "/" not in value or "://" in value or use.python is None or resume.call is None:
+        return False
+    mine = [str(use.directory.value)] if use.directory is not None and isinstance(use.directory.value, str) else []
+    if not any(lies_in(value, place) for place in (*script.launch.directories, *mine)) or "/version_" in value:
+        return False
+    node = resume.call.argument(resume.name)
+    origins = use.python.origins(node, resume.call.around) if node is not None else []
+    return len(origins) == 1 and not _guarded(use.python, resume.call, origins[0][0])
+
+
+def _if_there(script: Script, resume: Setting, python: Python | None) -> str:
+    fix = mended(script, resume, f"{resume.name}={resume.written} if os.path.exists({resume.written}) else None")
+    return with_import(python, fix, "os") if python is not None else fix
+
+
+def _ends_without(script: Script, shell: Shell) -> Iterator[Remark]:
+    """``if [ -z "$last" ]; then exit 1; fi`` before the training, where ``last`` is what a directory has: the first
+    start has none."""
+    found = [command for _, command in trainings(script, shell)]
+    if not found:
+        return
+    listed = {
+        name
+        for command in shell.commands
+        for name in command.assigned
+        if not command.words and any(word in command.source for word in ("$(ls ", "$(find ", "`ls "))
+        if any(word in command.source.lower() for word in ("ckpt", "checkpoint", "step", "epoch", "resume"))
+    }
+    for command in shell.commands:
+        around = command.inside("if")
+        if command.name != "exit" or around is None or command.words[1:2] in ((), ("0",)):
+            continue
+        if command.statement >= found[-1].statement or command.inside("function", "substitution") is not None:
+            continue
+        test = around.name.replace('"', "").replace("{", "").replace("}", "")
+        name = next((one for one in listed if f"-z ${one} " in f"{test} "), None)
+        if name is not None:
+            yield Remark(
+                command.place,
+                f'"{said(command.source)}" ends the first start, which has no checkpoint in "${name}" yet',
+                f'# start without one: ${{{name}:+--resume_from_checkpoint "${name}"}}',
+                subject=name,
+            )
+            return
 
 
 def _demands(use: Use, resume: Setting) -> bool:

@@ -39,11 +39,11 @@ _PLATEAU: Final = "ReduceLROnPlateau"
 def look(script: Script) -> Iterator[Remark]:
     for python in script.pythons:
         back = [one for one in read_back(script, python) if one.optimizer]
-        if not back or _is_read(python):
+        made = next((call for call in python.source.calls if _is_schedule(call)), None) if back else None
+        if made is None or _is_read(python):
             continue
-        made = next((call for call in python.source.calls if _is_schedule(call)), None)
-        name = _name(python, made) if made is not None else ""
-        if made is None or not name or any(call.argument("last_epoch") is not None for call in (made,)):
+        name = _name(python, made)
+        if not name or made.argument("last_epoch") is not None:
             continue
         steps = [call for call in python.methods("step") if call.name == f"{name}.step"]
         if not steps or not all(in_loop(python, call) for call in steps):

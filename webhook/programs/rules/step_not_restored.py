@@ -39,7 +39,20 @@ from webhook.programs.restored import parts_of
 from webhook.programs.values import said
 
 ID = "step-not-restored"
-_SKIPS: Final = ("skip", "islice", "start_", "_start", "resume_step", "fast_forward", "last_epoch", "global_step =")
+_SKIPS: Final = (
+    *("skip_first", "skip_batch", "islice", "fast_forward", "resume_step", "resume_epoch", "steps_trained", "consumed"),
+    *(
+        "start_epoch",
+        "start_step",
+        "start_iter",
+        "epoch_start",
+        "step_start",
+        "iter_start",
+        "first_epoch",
+        "begin_epoch",
+    ),
+    *("startepoch", "startstep", "initial_step", "initial_epoch", "completed_", "starting_", "resumed_"),
+)
 """Words of a text that goes on in a way of its own."""
 _COUNTS: Final = ("step", "epoch", "iter", "batch", "update", "round", "count", "start", "begin", "done", "progress")
 _MOST: Final = 4
@@ -49,13 +62,17 @@ _MOST: Final = 4
 def look(script: Script) -> Iterator[Remark]:
     for python in script.pythons:
         back = read_back(script, python)
-        if not back or not loop_learns(python) or mentions(python, *_SKIPS):
+        if not back or not loop_learns(python):
             continue
         for save in kept(script, python):
             found = loop_of_run(python, save)
             if found is None or _is_before(back[0], *found) or not _from_nothing(python, *found):
                 continue
-            if any(_reads_count(python, one) for one in back[:_MOST]):
+            if (
+                _passes_over(found[0])
+                or mentions(python, *_SKIPS)
+                or any(_reads_count(python, one) for one in back[:_MOST])
+            ):
                 break
             line = python.source.line(found[0].lineno)
             yield Remark(
@@ -65,6 +82,19 @@ def look(script: Script) -> Iterator[Remark]:
                 subject=line,
             )
             break
+
+
+def _passes_over(loop: ast.For | ast.While) -> bool:
+    """``if step <= done: continue``: turns that were done are passed over."""
+    names = (
+        {one.id for one in ast.walk(loop.target) if isinstance(one, ast.Name)} if isinstance(loop, ast.For) else set()
+    )
+    return any(
+        isinstance(one, ast.If)
+        and any(isinstance(inner, ast.Continue) for inner in one.body)
+        and names & {part.id for part in ast.walk(one.test) if isinstance(part, ast.Name)}
+        for one in ast.walk(loop)
+    )
 
 
 def _is_before(back: ReadBack, loop: ast.For | ast.While, around: Around) -> bool:
@@ -103,6 +133,8 @@ def _from_nothing(python: Python, loop: ast.For | ast.While, around: Around) -> 
 def _reads_count(python: Python, back: ReadBack) -> bool:
     """Whether anything but states is taken out of the checkpoint, or out of its name."""
     name = python.source.dotted(back.state)[0]
+    if not name or not name[0].isidentifier():
+        return False  # ``torch.load(path)["net"]``: nothing else is taken out of it
     own = {id(one) for call in python.methods("load_state_dict") for one in ast.walk(call.node)}
     for node in ast.walk(python.source.tree):
         if isinstance(node, ast.Subscript) and id(node) not in own and python.source.dotted(node.value)[0] == name:

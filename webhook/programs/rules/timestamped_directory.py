@@ -116,7 +116,7 @@ def _of_saves(script: Script) -> Iterator[Remark]:
         source = _fresh(script, directory) or _counted(save.python, directory)
         if not source or _per_save(save.python, source) or _chosen_above(save.python, directory):
             continue
-        if script.on_volume(save.value) and source not in told:
+        if script.counts(save.value) and source not in told:
             told.add(source)
             path = save.python.text(save.path)
             yield _remark(save.python.at(save.call), path, source, _in_text(script, save, directory, source), path)
@@ -153,7 +153,7 @@ def _of_swift(script: Script) -> Iterator[Remark]:
             continue
         version, out = invocation.flag("add_version"), invocation.flag("output_dir")
         off = version is not None and is_true(version.value) is not True
-        if off or out is None or not script.on_volume(out.value) or _looked_up(script, out.value):
+        if off or out is None or not script.counts(out.value) or _looked_up(script, out.value):
             continue
         if "resume_from_checkpoint" in invocation.flags or not all(
             isinstance(one, str) for one in invocation.arguments

@@ -67,7 +67,7 @@ def look(script: Script) -> Iterator[Remark]:
         yield Remark(keep.place, problem, fix or use.framework.keep_fix, subject=keep.name)
     for use in find_calls(script):
         keep, directory = use.keep, use.directory
-        if keep is None or keep.value is not None or directory is None or not script.on_volume(directory.value):
+        if keep is None or keep.value is not None or directory is None or not script.counts(directory.value):
             continue
         if _cleans_up(script):
             continue

@@ -93,7 +93,7 @@ def _by_hand(script: Script, python: Python) -> Iterator[Remark]:
     if not looped or not all(save.function in _FUNCTIONS and is_weights(save) for save in looped):
         return
     for save in looped:
-        if script.on_volume(save.value):
+        if script.counts(save.value):
             shown = said(python.text(save.call.node), 64)
             yield Remark(
                 python.at(save.call),
