@@ -31,6 +31,8 @@ HELD = "0.12.0"
 """The JobSet that stays, where it is held."""
 REFUSED = "TrainJobResourcesCreationFailed"
 LABELS = {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}
+RUNTIMES = Path(__file__).parents[2] / "webhook/cluster/shipped_runtimes"
+"""As each release ships them."""
 _NEW_IN_2_2 = ("jax-distributed", "xgboost-distributed")
 SHIPPED = (
     "deepspeed-distributed",
@@ -53,8 +55,8 @@ class Pair:
     @property
     def name(self) -> str:
         """Of the TrainJob; short, since Jobs and pods are named after it."""
-        words = self.runtime.replace(".", "-").split("-")
-        return f"{words[0]}-{len(self.runtime)}-{self.variant}-{self.state}"
+        short = self.runtime.replace("-distributed", "").replace(".", "-")[:16]
+        return f"{short}-{self.variant}-{self.state}"
 
 
 SLICE = (
@@ -180,12 +182,12 @@ def test_what_preflight_says_of_an_upgrade_is_so(old: str, new: str, held: str, 
 
 def _fill(plane: ControlPlane, pairs: Sequence[Pair]) -> str:
     """The runs, each in its state, in a namespace of their own."""
-    plane.install_shipped_runtimes()
     namespace = plane.new_namespace(prefix="up")
+    for name in sorted({pair.runtime for pair in pairs if not pair.runtime.startswith("own-")}):
+        plane.kubectl("apply", "--server-side", "-f", str(RUNTIMES / plane.release.minor / f"{name}.yaml"))
     own = sorted({pair.runtime for pair in pairs if pair.runtime.startswith("own-")})
     plane.apply(claim(namespace), *(own_runtime(name, namespace) for name in own))
-    for pair in pairs:
-        plane.apply(trainjob(pair, namespace))
+    plane.apply(*(trainjob(pair, namespace) for pair in pairs))
     for pair in pairs:
         suspended = pair.state == BEFORE
         plane.wait_for(JOBSETS, pair.name, namespace, lambda found, wanted=suspended: _suspended(found) is wanted)
