@@ -29,6 +29,8 @@ BEFORE, AFTER, RUNNING = "before", "after", "running"
 STATES = (BEFORE, AFTER, RUNNING)
 HELD = "0.12.0"
 """The JobSet that stays, where it is held."""
+_LATE = 240
+"""Seconds that the controllers may take for the last of many runs, on a machine that is busy."""
 REFUSED = "TrainJobResourcesCreationFailed"
 LABELS = {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}
 RUNTIMES = Path(__file__).parents[2] / "webhook/cluster/shipped_runtimes"
@@ -190,13 +192,15 @@ def _fill(plane: ControlPlane, pairs: Sequence[Pair]) -> str:
     plane.apply(*(trainjob(pair, namespace) for pair in pairs))
     for pair in pairs:
         suspended = pair.state == BEFORE
-        plane.wait_for(JOBSETS, pair.name, namespace, lambda found, wanted=suspended: _suspended(found) is wanted)
+        plane.wait_for(
+            JOBSETS, pair.name, namespace, lambda found, wanted=suspended: _suspended(found) is wanted, _LATE
+        )
     for pair in pairs:
         if pair.state == AFTER:
             _suspend(plane, namespace, pair.name, True)
     for pair in pairs:
         if pair.state == AFTER:
-            plane.wait_for(JOBSETS, pair.name, namespace, _suspended)
+            plane.wait_for(JOBSETS, pair.name, namespace, _suspended, _LATE)
     return namespace
 
 
@@ -225,7 +229,7 @@ def _follows(plane: Cluster, namespace: str, pair: Pair) -> bool:
         ]
         return "refused" if any("denied the request" in event["message"] for event in refused) else None
 
-    return wait_until(f"what becomes of {pair.name}", settled, 60) == "follows"
+    return wait_until(f"what becomes of {pair.name}", settled, _LATE) == "follows"
 
 
 def _agrees(plane: Cluster, namespace: str, name: str) -> bool:
