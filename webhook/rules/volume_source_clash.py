@@ -45,8 +45,11 @@ def check(subject: Subject) -> Iterator[Finding]:
     if subject.effective is None:
         return
     for job in subject.effective.jobs:
+        told: set[object] = set()  # a name that stands twice is refused, and each text of it is looked at once
         for volume in job.pod.get("volumes") or ():
-            if len(volume) > 2 and len(sources := sources_of(volume)) > 1:
+            name = volume.get("name")
+            if len(volume) > 2 and name not in told and len(sources := sources_of(volume)) > 1:
+                told.add(name)
                 yield _finding(subject, job, volume, sources)
 
 

@@ -162,12 +162,9 @@ def _refused_source(
 def _said_before(job: EffectiveJob, name: str, source: str, field: str) -> str:
     """The text that an earlier layer has in a field which the last one erases; empty where there is none."""
     for layer in reversed(job.layers):
-        for volume in layer.pod.get("volumes") or ():
-            if (
-                volume.get("name") == name
-                and isinstance(text := (volume.get(source) or EMPTY).get(field), str)
-                and text
-            ):
+        for index in layer.where("volumes", name)[:1]:  # a name that stands twice is refused
+            text = (layer.pod["volumes"][index].get(source) or EMPTY).get(field)
+            if isinstance(text, str) and text:
                 return text
     return ""
 
