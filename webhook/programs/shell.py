@@ -410,11 +410,18 @@ class _Reader:
         raw: list[str] = []
         assigned: dict[str, Value] = {}
         own = list(redirects)
+        spent = 0
         self.moving = any(one.kind in _MOVING for one in around)
         folder = self.folders.enter(around)
         for child in node.children:
             kind = child.type
-            if kind == "variable_assignment":
+            if kind == "word" and not child.child_count:
+                # Most words: nothing is put in, and no command runs in them.
+                text = self._raw(child)
+                words.append(_unescape(text))
+                raw.append(text)
+                spent += 1
+            elif kind == "variable_assignment":
                 name, value = self._assignment(child)
                 assigned[name] = value
             elif kind == "command_name":
@@ -440,6 +447,7 @@ class _Reader:
             elif kind in ("==", "=~", "=", "!="):
                 words.append(kind)
                 raw.append(kind)
+        self._spend(spent)
         env = self._environment()
         command = Command(
             tuple(words),
@@ -593,6 +601,8 @@ class _Reader:
 
     def _substitutions(self, node: Any, around: tuple[Around, ...]) -> None:
         """The commands in the ``$(...)`` of a word, which run too."""
+        if not node.child_count:
+            return
         text = self.data[node.start_byte : node.end_byte]
         if b"$(" not in text and b"`" not in text and b"<(" not in text and b">(" not in text:
             return
