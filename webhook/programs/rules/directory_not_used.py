@@ -65,7 +65,8 @@ _IDLE: Final = frozenset(
 def look(script: Script) -> Iterator[Remark]:
     if not script.launch.directories or _mentions(script):
         return
-    for use in find_uses(script):
+    uses = list(find_uses(script))
+    for use in uses:
         setting = use.directory
         if setting is None or not setting.given or (use.saves is not None and use.saves.value is False):
             continue
@@ -76,8 +77,10 @@ def look(script: Script) -> Iterator[Remark]:
         if _is_elsewhere(script, flag.value, fast=True):
             yield _remark(script, flag.place, script.placed(flag.value), _flag_there(script, flag))
             return
+    # A save that is written over each time is a checkpoint where no framework makes others.
+    alone = all(use.directory is None for use in uses)
     for save in saves(script):
-        if save.numbered and in_loop(save.python, save.call) and _is_elsewhere(script, save.value):
+        if (save.numbered or alone) and in_loop(save.python, save.call) and _is_elsewhere(script, save.value):
             directory = head(script.placed(save.value)).rpartition("/")[0]
             yield _remark(script, save.python.at(save.call), directory, _save_there(script, save))
             return
