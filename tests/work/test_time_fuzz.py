@@ -6,6 +6,7 @@ places that were long; ``CKPTGUARD_TIME_FUZZ=2000`` tries as many, ``-s`` shows 
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import sys
@@ -142,15 +143,18 @@ def objects(seed: int, number: int) -> tuple[list[Object], Release, set[Path], s
 
 
 def grows(seed: int) -> tuple[float, str]:
-    """What the second half costs as a multiple of the first, and what was long."""
-    spent = []
+    """What the second half costs as a multiple of the first, each by its letters, and what was long."""
+    spent, letters = [], []
     what = ""
     for number in (0, LONG, 2 * LONG):
         made, release, long, kind = objects(seed, number)
         kept.clear()
+        letters.append(len(json.dumps(made)))
         spent.append(instructions(lambda made=made, release=release: ask(made, release=release)))  # type: ignore[misc]
         what = f"seed {seed}, {kind} {' and '.join('.'.join(path) for path in sorted(long))}: {spent}"
-    return max(spent[2] - spent[1] - SLACK, 0) / max(spent[1] - spent[0], SLACK), what
+    # One list within another makes the object as long as their product.
+    longer = max(letters[2] - letters[1], 1) / max(letters[1] - letters[0], 1)
+    return max(spent[2] - spent[1] - SLACK, 0) / max(spent[1] - spent[0], SLACK) / longer, what
 
 
 @pytest.mark.full
