@@ -84,9 +84,9 @@ with open(os.path.join(os.environ["CKPT_DIR"], "model.pkl"), "wb") as file:
 )
 
 
-def mended(text: str, rule: str, folder: Path) -> str:
+def mended(text: str, rule: str, folder: Path, nodes: int = 1) -> str:
     """The program with the fix of one rule in it."""
-    launch = Launch(directories=(str(folder),), alone=True)
+    launch = Launch(pods=nodes, directories=(str(folder),), alone=True)
     script = read_alone(["python", "train.py"], {"train.py": text}, launch, {"CKPT_DIR": str(folder)})
     found = [one for one in judge_alone(script, "train.py", {}) if one.rule == rule]
     assert found, f"{rule} says nothing"
@@ -187,6 +187,52 @@ def test_sigterm_reaches_the_program(text: str, tmp_path: Path) -> None:
     assert (tmp_path / "told").exists()
 
 
+MODULE = """\
+import pickle
+
+
+def save(obj, f):
+    with open(f, "wb") as file:
+        pickle.dump(obj, file)
+
+
+def load(f, map_location=None, weights_only=True):
+    with open(f, "rb") as file:
+        return pickle.load(file)
+
+
+class Loss:
+    def __init__(self, net):
+        self.net = net
+
+    def backward(self):
+        self.net.seen += 1
+
+
+class nn:
+    class Linear:
+        def __init__(self, *_):
+            self.seen = 0
+
+        def __call__(self, _):
+            return Loss(self)
+
+        def parameters(self):
+            return []
+
+        def state_dict(self):
+            return {"seen": self.seen}
+
+        def load_state_dict(self, state):
+            self.seen = state["seen"]
+
+
+class optim:
+    class AdamW(nn.Linear):
+        def step(self):
+            self.seen += 1
+"""
+"""What the programs below need of torch, in plain Python: which calls are made in which order is what is looked at."""
 TORCH = """\
 import os
 
@@ -197,25 +243,87 @@ net = torch.nn.Linear(2, 2)
 adam = torch.optim.AdamW(net.parameters())
 for step in range(120):
     if os.environ.get("STOP") == str(step):
+        print("done", net.seen, adam.seen)
+        os.sys.stdout.flush()
         os._exit(137)
-    net(torch.randn(2, 2)).sum().backward()
+    print("at", step)
+    net(None).backward()
     adam.step()
     if step % 5 == 0:
-        torch.save(net.state_dict(), os.path.join(out, f"step_{step:08d}.pt"))
+        SAVE
 """
+WHOLE = '{"net": net.state_dict(), "adam": adam.state_dict(), "step": step}'
+NUMBERED = 'os.path.join(out, f"step_{step:08d}.pt")'
+
+
+@pytest.fixture
+def torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The module above, in front of any other of its name."""
+    (tmp_path / "modules").mkdir()
+    (tmp_path / "modules" / "torch.py").write_text(MODULE)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "modules"))
+
+
+@pytest.mark.usefixtures("torch")
+def test_all_that_was_saved_is_read_back_and_the_loop_goes_on(tmp_path: Path) -> None:
+    faulty = TORCH.replace("SAVE", f"torch.save({WHOLE}, {NUMBERED})")
+    fixed = mended(faulty, "never-resumed", tmp_path / "ckpt")
+    first = start(fixed, tmp_path / "ckpt", STOP)
+    assert (first.returncode, first.stdout.split()[:2]) == (137, ["at", "0"]), first.stderr
+    again = start(fixed, tmp_path / "ckpt", STOP + 1)
+    assert again.stdout.split()[:2] == ["at", "106"], again.stderr
+    # 106 steps are in the checkpoint and two follow: weights and optimizer have seen every step once.
+    assert again.stdout.split()[-3:] == ["done", "108", "108"]
+
+
+@pytest.mark.usefixtures("torch")
+def test_the_optimizer_is_saved_and_then_read_back(tmp_path: Path) -> None:
+    """One fix after another, as somebody would do it who asks again after each."""
+    fixed = TORCH.replace("SAVE", f"torch.save(net.state_dict(), {NUMBERED})")
+    for rule in ("weights-only-checkpoint", "never-resumed", "unlimited-checkpoints"):
+        fixed = mended(fixed, rule, tmp_path / "ckpt")
+    start(fixed, tmp_path / "ckpt", STOP)
+    names = sorted(path.name for path in (tmp_path / "ckpt").iterdir())
+    assert names == [f"step_{step:08d}.pt" for step in (95, 100, 105)]
+    again = start(fixed, tmp_path / "ckpt", STOP + 1)
+    assert again.stdout.split()[:2] == ["at", "106"], again.stderr
+    assert again.stdout.split()[-3:] == ["done", "108", "108"]
+
+
+@pytest.mark.usefixtures("torch")
+def test_a_file_that_is_moved_into_place_is_the_one_that_is_read(tmp_path: Path) -> None:
+    saves = f'torch.save({WHOLE}, os.path.join(out, "new"))\n        os.replace(os.path.join(out, "new"), PATH)'
+    faulty = TORCH.replace("SAVE", saves.replace("PATH", 'os.path.join(out, "last.pt")'))
+    fixed = mended(faulty, "never-resumed", tmp_path / "ckpt")
+    start(fixed, tmp_path / "ckpt", STOP)
+    again = start(fixed, tmp_path / "ckpt", STOP + 1)
+    assert again.stdout.split()[:2] == ["at", "106"], again.stderr
+    assert again.stdout.split()[-3:] == ["done", "108", "108"]
+
+
+@pytest.mark.usefixtures("torch")
+def test_one_process_of_two_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    faulty = TORCH.replace("SAVE", f"torch.save({WHOLE}, {NUMBERED})")
+    fixed = mended(faulty, "unguarded-rank-write", tmp_path / "ckpt", nodes=2)
+    monkeypatch.setenv("RANK", "1")
+    assert start(fixed, tmp_path / "ckpt", STOP).returncode == 137
+    assert list((tmp_path / "ckpt").iterdir()) == []
+    monkeypatch.setenv("RANK", "0")
+    start(fixed, tmp_path / "ckpt", STOP)
+    assert len(list((tmp_path / "ckpt").iterdir())) == 22
+
+
 FULL = pytest.mark.skipif(not os.environ.get("E2E_FULL") or not find_spec("torch"), reason="full, and needs torch")
 
 
 @FULL
 @pytest.mark.full
-def test_torch_optimizer_copies_and_rank(tmp_path: Path) -> None:
-    fixed = TORCH
-    for rule in ("weights-only-checkpoint", "unlimited-checkpoints"):
+def test_the_same_with_torch(tmp_path: Path) -> None:
+    text = TORCH.replace("net(None).backward()", "net(torch.randn(2, 2)).sum().backward()")
+    fixed = text.replace("net.seen, adam.seen", "0, 0").replace("SAVE", f"torch.save(net.state_dict(), {NUMBERED})")
+    for rule in ("weights-only-checkpoint", "never-resumed", "unlimited-checkpoints"):
         fixed = mended(fixed, rule, tmp_path / "ckpt")
-    first = start(fixed, tmp_path / "ckpt", STOP)
-    assert first.returncode == 137, first.stderr
-    names = sorted(path.name for path in (tmp_path / "ckpt").iterdir())
-    assert names == [f"step_{step:08d}.pt" for step in (95, 100, 105)]
-    import torch
-
-    assert {"model", "optimizer"} <= torch.load(tmp_path / "ckpt" / names[-1]).keys()
+    assert start(fixed, tmp_path / "ckpt", STOP).returncode == 137
+    assert len(list((tmp_path / "ckpt").iterdir())) == 3
+    again = start(fixed, tmp_path / "ckpt", STOP + 1)
+    assert again.stdout.split()[:2] == ["at", "106"], again.stderr

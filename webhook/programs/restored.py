@@ -48,10 +48,16 @@ def restored(script: Script, save: Save) -> str:
 
 
 def _fixed_name(python: Python, save: Save, loop: ast.For | ast.While | None) -> str:
-    path = python.text(save.path)
+    path = python.text(save.target if save.target is not None else save.path)
     read, modules = _read(python, save, path)
-    lines = [f"if os.path.exists({path}):", *("    " + one for one in [*read, *_counters(python, save, loop)])]
-    return with_import(python, _before(python, loop, lines, ""), "os", *modules)
+    body = [*read, *_counters(python, save, loop)]
+    start, header = _begins(python, save, loop)
+    lines = []
+    if start:
+        lines.append(f"{start[0]} = {start[1]}")
+        body.append(f"{start[0]} = {start[2]}")
+    lines += [f"if os.path.exists({path}):", *("    " + one for one in body)]
+    return with_import(python, _before(python, loop, lines, header), "os", *modules)
 
 
 def _before(python: Python, loop: ast.For | ast.While | None, lines: list[str], header: str) -> str:
