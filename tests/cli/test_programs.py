@@ -354,3 +354,39 @@ for step in range(1000):
         torch.save({{"net": net.state_dict(), "adam": adam.state_dict()}}, {path})
 """
     assert ("ephemeral-checkpoint" in found(run, write(tmp_path, "train.py", text))) is told
+
+
+def test_a_long_program_is_read(run: Run, tmp_path: Path) -> None:
+    """In admission 32 KiB of a text are read; on one's own machine more."""
+    long = LOOP + "".join(f"# {number:060d}\n" for number in range(1500))
+    assert "weights-only-checkpoint" in found(run, write(tmp_path, "train.py", long))
+    file = write(tmp_path, "train.py", LOOP + "# x\n" * 100_000)
+    _, answer = document(run, file)
+    assert answer["results"][0]["judged"] is False
+
+
+def test_what_cannot_be_read_in_a_folder_is_passed_over_unless_it_trains(run: Run, tmp_path: Path) -> None:
+    write(tmp_path, "train.py", CLEAN)
+    write(tmp_path, "table.py", "def f(:\n")
+    write(tmp_path, "other.py", "def f(:\n    loss.backward()\n")
+    write(tmp_path, "train_test.py", LOOP)
+    _, answer = document(run, str(tmp_path), "--programs")
+    assert sorted(result["name"].rpartition("/")[2] for result in answer["results"]) == ["other.py", "train.py"]
+
+
+def test_a_part_of_a_package_is_no_program(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "src" / "pack" / "inner").mkdir(parents=True)
+    write(tmp_path / "src" / "pack" / "inner", "loop.py", LOOP)
+    write(tmp_path, "train.py", f"from pack.inner.loop import step\n{LOOP}")
+    _, answer = document(run, str(tmp_path), "--programs")
+    assert [result["name"].rpartition("/")[2] for result in answer["results"]] == ["train.py"]
+
+
+def test_a_folder_without_programs_still_has_its_objects(run: Run, tmp_path: Path) -> None:
+    write(tmp_path, "rows.py", "print('rows')\n")
+    code, _, err = run("review", str(tmp_path), "--programs")
+    assert (code, err.count("nothing to review")) == (2, 1)
+    write(tmp_path, "job.yaml", BAD)
+    code, _, err = run("review", str(tmp_path), "--programs")
+    assert code == 1
+    assert "nothing to review" not in err

@@ -13,6 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from webhook.model.script import Launch, Lines
 from webhook.programs.alone import judge_alone, read_alone
@@ -327,3 +328,29 @@ def test_the_same_with_torch(tmp_path: Path) -> None:
     assert len(list((tmp_path / "ckpt").iterdir())) == 3
     again = start(fixed, tmp_path / "ckpt", STOP + 1)
     assert again.stdout.split()[:2] == ["at", "106"], again.stderr
+
+
+BUCKET = Launch(directories=("/ckpt",), mounts=("/ckpt",), cannot=("rename", "append", "overwrite", "delete"))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        IN_PLACE,
+        TEXT_ORDER,
+        AT_THE_END,
+        TORCH.replace("SAVE", f"torch.save({WHOLE}, {NUMBERED})"),
+        TORCH.replace("SAVE", f"torch.save(net.state_dict(), {NUMBERED})"),
+        TORCH.replace("SAVE", f'torch.save({WHOLE}, os.path.join(out, "last.pt"))'),
+    ],
+)
+def test_no_fix_asks_of_a_bucket_what_its_mount_cannot(text: str) -> None:
+    files = {"train.py": text}
+    for nodes in (1, 2):
+        script = read_alone(["python", "train.py"], files, replace(BUCKET, pods=nodes), {"CKPT_DIR": "/ckpt"})
+        for finding in judge_alone(script, "train.py", {}):
+            for word in ("os.replace", "os.rename", "shutil.move", "os.remove", "rmtree", "unlink", '"a"'):
+                assert word not in finding.fix, finding
+    on_disk = read_alone(["python", "train.py"], files, replace(BUCKET, cannot=()), {"CKPT_DIR": "/ckpt"})
+    told = " ".join(finding.fix for finding in judge_alone(on_disk, "train.py", {}))
+    assert told

@@ -37,6 +37,8 @@ _BESIDE: Final = 64
 _MOST: Final = 5000
 """Programs of one folder."""
 _ARGUMENTS: Final = Unknown("", "the arguments")
+_TRAINS: Final = (".backward(", "optimizer.step", "Trainer(", ".fit(", "torchrun", "accelerate launch")
+"""What a text that cannot be read has in it, where it may be one that trains."""
 _TAKES: Final = (
     "argparse",
     "sys.argv",
@@ -130,10 +132,6 @@ def review_programs(arguments: argparse.Namespace, named: Sequence[str], folders
             found = [path for folder in folders for path in _in_folder(folder, arguments.exclude, faults)]
             results += asked.folder([path for path in dict.fromkeys(found) if path not in entries])
             skipped = asked.skipped
-            if not results and not files.faults and not faults:
-                faults.append(
-                    Fault(folders[0] if len(folders) == 1 else None, "nothing to review: no program here trains")
-                )
     if asked.unknown:
         more = f" and of {len(asked.unknown) - 1} more" if len(asked.unknown) > 1 else ""
         notices.append(f"the arguments of {asked.unknown[0]}{more} are not known: name them with --command")
@@ -195,7 +193,8 @@ class _Asked:
             if path in covered or path in imported:
                 continue
             script = self._script(self._words(path), os.path.dirname(path))  # noqa: PTH120
-            if not trains(script):
+            unread = bool(script.unread) and not any(word in self.files.texts[path] for word in _TRAINS)
+            if unread or not trains(script):
                 self.skipped += 1
                 continue
             covered |= _started(script) if path.endswith(".sh") else set()
@@ -289,6 +288,10 @@ def _imported(texts: Mapping[str, str], paths: Sequence[str]) -> set[str]:
     )
     modules = {path.removesuffix(".py"): path for path in paths if path.endswith(".py")}
     imported: set[str] = set()
+    # A package may lie below any folder: "pack.part" is each file that ends with pack/part.py.
+    ends: dict[str, list[str]] = {}
+    for module in modules:
+        ends.setdefault(module.rpartition("/")[2], []).append(module)
     for path in modules.values():
         folder = os.path.dirname(path)  # noqa: PTH120
         for source, names, plain in found.findall(texts[path]):
@@ -297,10 +300,13 @@ def _imported(texts: Mapping[str, str], paths: Sequence[str]) -> set[str]:
             )
             for name in wanted:
                 parts = name.strip().partition(" ")[0].lstrip(".").replace(".", "/")
-                for base in dict.fromkeys((folder, "")):
-                    module = modules.get(_plain(os.path.join(base, parts)) if parts else "")  # noqa: PTH118
-                    if module is not None and module != path:
-                        imported.add(module)
+                parts = parts or "."
+                beside = modules.get(_plain(os.path.join(folder, parts)))  # noqa: PTH118
+                found_at = [beside] if beside is not None else []
+                among = ends.get(parts.rpartition("/")[2], ())
+                if "/" in parts and len(among) <= _SAME:
+                    found_at += [modules[one] for one in among if one.endswith("/" + parts) or one == parts]
+                imported.update(one for one in found_at if one != path)
     return imported
 
 
@@ -318,7 +324,7 @@ def _in_folder(folder: str, exclude: Sequence[str], faults: list[Fault]) -> Iter
             path = os.path.join(where, name)  # noqa: PTH118
             if name.startswith((".", "test_", "conftest.")) or not name.endswith((".py", ".sh")):
                 continue
-            if excluded.leaves_out(path, folder) or not os.path.isfile(path):  # noqa: PTH113
+            if name.endswith("_test.py") or excluded.leaves_out(path, folder) or not os.path.isfile(path):  # noqa: PTH113
                 continue
             count += 1
             if count > _MOST:
@@ -329,6 +335,8 @@ def _in_folder(folder: str, exclude: Sequence[str], faults: list[Fault]) -> Iter
             yield _plain(path)
 
 
+_SAME: Final = 16
+"""Files of one name that an import may mean; of more, none is taken."""
 _PACKAGES: Final = frozenset(("node_modules", "__pycache__", "site-packages"))
 
 

@@ -90,8 +90,15 @@ def _review(arguments: argparse.Namespace) -> Review | None:
     from webhook.cli.reviewing import review_files
 
     arguments.files, arguments.more = others, []
-    review = review_files(arguments, needed=not (arguments.programs and about.results))
-    return about if review is None or not (review.results or review.faults) else review.beside(about)
+    review = review_files(arguments, needed=not arguments.programs)
+    if review is not None and (review.results or review.faults):
+        return review.beside(about)
+    if about.results or about.faults:
+        return about
+    from webhook.reports.review import Fault
+
+    nothing = Fault(others[0] if len(others) == 1 else None, "nothing to review: no program here trains, and no object")
+    return Review(faults=(nothing,), notices=about.notices, skipped=about.skipped)
 
 
 def _is_program(file: str) -> bool:

@@ -40,9 +40,9 @@ class Source:
         "tree",
     )
 
-    def __init__(self, text: str, tree: ast.Module | None = None) -> None:
-        if tree is None and len(text) > LONGEST:
-            raise NotRead(f"it is longer than {LONGEST // 1024} KiB")
+    def __init__(self, text: str, tree: ast.Module | None = None, longest: int = LONGEST) -> None:
+        if tree is None and len(text) > longest:
+            raise NotRead(f"it is longer than {longest // 1024} KiB")
         if text.count(";") > _MOST:
             raise NotRead("it has too many statements on a line to be read in time")
         self.text = text

@@ -35,6 +35,10 @@ _PROGRAMS: Final = 128
 """Shell texts and programs of one container that are looked at."""
 
 
+_ALONE: Final = 256 * 1024
+"""Characters of a Python text that somebody reviews without a cluster: it is their own machine."""
+
+
 class Flag(Struct, frozen=True):
     """One flag or ``key=value`` of a command line. ``value`` is True for a flag without one."""
 
@@ -821,11 +825,12 @@ class _Reader:
     ) -> None:
         try:
             self.read_so_far += len(text)
-            if self.read_so_far > 2 * LONGEST:
-                raise NotRead(f"its programs are longer than {2 * LONGEST // 1024} KiB together")
+            longest = _ALONE if self.launch.alone else LONGEST
+            if self.read_so_far > 2 * longest:
+                raise NotRead(f"its programs are longer than {2 * longest // 1024} KiB together")
             text = dedented(text)
             linked = self._linked(text, place, command, env)
-            source = linked.source if linked is not None and linked.source is not None else python_source(text)
+            source = linked.source if linked is not None and linked.source is not None else python_source(text, longest)
         except NotRead as reason:
             self.unread.append((place, str(reason)))
             self.whole = False

@@ -19,14 +19,14 @@ _NODE: Final = 620
 _SOURCES: Final = cache("syntax trees")
 
 
-def python_source(text: str) -> Source:
+def python_source(text: str, longest: int = LONGEST) -> Source:
     """The parsed text. Raises ``NotRead``; that a text is not read is remembered too."""
-    if len(text) > LONGEST:
-        raise NotRead(f"it is longer than {LONGEST // 1024} KiB")
+    if len(text) > longest:
+        raise NotRead(f"it is longer than {longest // 1024} KiB")
     found = held(("python", text)) or _SOURCES.get(text)
     if found is None:
         try:
-            found = Source(text)
+            found = Source(text, longest=longest)
         except NotRead as reason:
             found = str(reason)
         _SOURCES.put(text, found, 512 + max(_LETTER * len(text), _NODE * marks_in(text)))
