@@ -31,6 +31,10 @@ OBJECT_STORES: Final = frozenset(
 )
 """Schemes by which programs write to them: fsspec's and Hadoop's names, and NVIDIA's multi-storage client (``msc``)."""
 
+ADDRESSES: Final = OBJECT_STORES | {"pvc"}
+"""Those that a program may be given for its directory; ``pvc://`` means something to the Open Data Hub SDK alone, which
+mounts the claim before the program starts."""
+
 
 def scheme_of(text: str) -> str:
     """``s3`` of ``s3://bucket/run``, in small letters; empty where the text is a path."""

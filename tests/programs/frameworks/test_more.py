@@ -209,6 +209,8 @@ def test_the_right_form_is_silent(script: Script) -> None:
         (python(COMPOSER % 'save_folder="hdfs://runs/llm"'), "Composer"),
         (python((RAY % ("pass", "")).replace("/mnt/ckpt/run", "gs://runs/llm")), ""),
         (shell("litgpt pretrain x --out_dir s3://runs/llm"), "LitGPT"),
+        (shell("litgpt pretrain x --out_dir pvc://runs/llm"), "LitGPT"),
+        (python(ODH % '"cloud_remote_storage_uri": "s3://runs/llm"'), ""),
         (shell("python -m EasyLM.models.llama.llama_train --save_model_freq=9 --logger.output_dir=gs://b/x"), ""),
         (python((SB3 % ("", "")).replace("/mnt/ckpt/run", "s3://runs/llm")), "Stable-Baselines3"),
     ],

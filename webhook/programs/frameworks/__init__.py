@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from webhook.model.addresses import OBJECT_STORES, as_path, scheme_of
+from webhook.model.addresses import ADDRESSES, as_path, scheme_of
 from webhook.model.script import Place, Written
 from webhook.programs import Script
 from webhook.programs.flow import in_loop
@@ -86,7 +86,7 @@ def directory_of(script: Script) -> Written | None:
             continue
         if not isinstance(setting.value, str):
             continue
-        if scheme_of(setting.value) in OBJECT_STORES:
+        if scheme_of(setting.value) in ADDRESSES:
             writes = use.framework.writes_to(setting.value)
             return _address(
                 script,
@@ -104,7 +104,7 @@ def directory_of(script: Script) -> Written | None:
             continue
         if directory.startswith("/"):
             return Written(directory, save.function, save.python.at(save.call))
-        if scheme_of(directory) in OBJECT_STORES and save.function in LOCAL:
+        if scheme_of(directory) in ADDRESSES and save.function in LOCAL:
             local = save.function if save.opener in ("", "open", "io.open") else ""
             return _address(script, directory, save.function, save.python.at(save.call), local)
     return None
