@@ -390,3 +390,18 @@ def test_a_folder_without_programs_still_has_its_objects(run: Run, tmp_path: Pat
     code, _, err = run("review", str(tmp_path), "--programs")
     assert code == 1
     assert "nothing to review" not in err
+
+
+def test_what_a_program_imports_from_beside_it(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path, "keeping.py", MODULE)
+    calls = LOOP.replace("import torch\n", "import torch\nfrom keeping import keep\n").replace("torch.save(", "keep(")
+    calls = calls.replace("net.state_dict(),", "net,")
+    file = write(tmp_path, "train.py", calls)
+    assert found(run, file)["weights-only-checkpoint"] == [f"Program/{tmp_path / 'keeping.py'} line 5"]
+    monkeypatch.chdir(tmp_path)
+    assert found(run, "train.py")["weights-only-checkpoint"] == ["Program/keeping.py line 5"]
+    assert "keeping.py:5: warning: " in run("review", "train.py", "-o", "line")[1]
+    _, answer = document(run, "train.py")
+    assert answer["results"][0]["facts"]["program"]["state"] == "read"
+    (tmp_path / "keeping.py").write_text("def keep(net, path):\n    pass\n")
+    assert "weights-only-checkpoint" not in found(run, "train.py")

@@ -11,6 +11,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
+from webhook.model.files import File
 from webhook.model.finding import Judged, Origin, Severity
 from webhook.model.script import Launch
 from webhook.model.verdict import Facts
@@ -25,6 +26,7 @@ from webhook.programs.alone import (
     trains,
     written_to,
 )
+from webhook.programs.fact import fact_of
 from webhook.programs.program import Script
 from webhook.programs.values import Unknown
 from webhook.reports.review import Fault, Place, Review, Reviewed
@@ -94,6 +96,32 @@ class _Files:
         self.comments[path], wrong = ignored_in(text, path.endswith(".py"))
         self.faults.extend(Fault(path, one.message, one.line) for one in wrong)
         return True
+
+
+class _Beside:
+    """What a program imports from beside it, from below its own folder or the working directory."""
+
+    key = "beside"
+    size = (0, 0)
+
+    def __init__(self, files: _Files, folder: str) -> None:
+        self._files = files
+        self._folder = folder
+
+    def find(self, path: str) -> None:
+        """Nothing: scripts that are started are read by name."""
+
+    def begins(self, path: str) -> bool:
+        """No path of a container leads here."""
+        return False
+
+    def beside(self, path: str) -> File | None:
+        """The module at that path."""
+        path = _plain(path if self._folder.startswith("/") else path.lstrip("/"))
+        below = _is_below(path, self._folder or ".") or _is_below(path, ".")
+        if not below or not self._files.read(path, False):
+            return None
+        return File(path, self._files.texts[path], Origin(f"{KIND}/{path}", "", ""))
 
 
 def review_programs(arguments: argparse.Namespace, named: Sequence[str], folders: Sequence[str]) -> Review:
@@ -203,12 +231,13 @@ class _Asked:
 
     def _script(self, words: Sequence[object], folder: str) -> Script:
         """The command read, with the files beside it that it starts."""
-        script = read_alone(words, self.files.texts, self.launch, self.variables)
+        beside = _Beside(self.files, folder)
+        script = read_alone(words, self.files.texts, self.launch, self.variables, beside)
         for _ in range(_ROUNDS):
             new = [path for name in script.missing[:_BESIDE] if (path := self._beside(name, folder))]
             if not new:
                 break
-            script = read_alone(words, self.files.texts, self.launch, self.variables)
+            script = read_alone(words, self.files.texts, self.launch, self.variables, beside)
         return script
 
     def _beside(self, name: str, folder: str) -> str:
@@ -245,7 +274,11 @@ class _Asked:
             at=Place(own),
             verdict="deny" if heaviest is Severity.DENY else "warn" if heaviest is Severity.WARN else "allow",
             findings=tuple(findings),
-            facts=Facts(nodes=self.nodes, directory=written_to(script) or next(iter(self.launch.directories), None)),
+            facts=Facts(
+                nodes=self.nodes,
+                directory=written_to(script) or next(iter(self.launch.directories), None),
+                program=fact_of(script),
+            ),
             locate=_locate,
             judged=not unread,
             ignored=tuple(ignored),

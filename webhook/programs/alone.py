@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
+from webhook.model.files import Files
 from webhook.model.finding import Judged, Origin, Severity, broken_rule
 from webhook.model.nearest import near
 from webhook.model.script import Launch, Lines, Place, Remark
@@ -31,14 +32,19 @@ _LIGHTER: Final = {"deny": Severity.DENY, "warn": Severity.WARN, "audit": Severi
 
 
 def read_alone(
-    command: Sequence[Any], files: Mapping[str, str], launch: Launch, variables: Mapping[str, str] | None = None
+    command: Sequence[Any],
+    files: Mapping[str, str],
+    launch: Launch,
+    variables: Mapping[str, str] | None = None,
+    reach: Files | None = None,
 ) -> Script:
-    """What a command starts. ``files`` are texts by path; a word that is not known is an ``Unknown``.
+    """What a command starts. ``files`` are texts by path; a word that is not known is an ``Unknown``. ``reach`` gives
+    the modules that a program imports from beside it.
 
     A place in a file has that file's path as its field.
     """
     texts = {path: (text, Place(path, 0, 1)) for path, text in files.items()}
-    return read_script(command, (), variables or {}, launch, texts)
+    return read_script(command, (), variables or {}, launch, texts, reach)
 
 
 def trains(script: Script) -> bool:
