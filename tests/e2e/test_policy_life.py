@@ -12,6 +12,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.e2e.controlplane.cluster import TRAINJOBS, Cluster, Object
 from tests.e2e.controlplane.guard import Guard, unregister_webhook
@@ -24,6 +25,7 @@ from webhook.preview.lines import Tally, records
 
 HEAD = "apiVersion: checkpoint-guard.io/v1\nkind: Policy\n"
 NAME = "e2e-policy"
+RBAC = Path(__file__).parents[2] / "deploy" / "base" / "rbac.yaml"
 SECONDS = 3.0
 """A change is in force everywhere within so long."""
 
@@ -211,3 +213,24 @@ def test_a_change_is_in_force_everywhere_and_a_broken_one_is_left_out(replicas: 
     assert took < SECONDS
     assert len(send(cluster, lost(namespace, "fourth"))) == 1
     assert replicas.metric("ckptguard_policy_stale") == [{"ckptguard_policy_stale 0.0"}] * 2
+
+
+def test_the_role_gives_the_one_configmap_and_no_other(cluster: Cluster) -> None:
+    """By deploy/base/rbac.yaml, as the guard asks: a list and a watch of the one name."""
+    rights = [one for one in yaml.safe_load_all(RBAC.read_text()) if one["kind"] in ("Role", "RoleBinding")]
+    space = "checkpoint-guard"
+    cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": space}}, *rights)
+    name = "checkpoint-guard-policy"
+    cluster.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": space}})
+    who = ("--as", f"system:serviceaccount:{space}:checkpoint-guard")
+    path = f"/api/v1/namespaces/{space}/configmaps"
+    asked = f"{path}?fieldSelector=metadata.name%3D{name}"
+
+    def get(target: str) -> int:
+        return int(cluster.kubectl("get", "--raw", target, *who, check=False).returncode)
+
+    wait_until("the role in force", lambda: get(asked) == 0)
+    assert get(f"{asked}&watch=1&timeoutSeconds=1") == 0
+    assert get(f"{path}/{name}") == 0
+    assert get(path) != 0
+    assert get(f"{path}?fieldSelector=metadata.name%3Dkube-root-ca.crt") != 0
