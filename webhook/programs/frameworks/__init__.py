@@ -6,6 +6,7 @@ released source that its docstring names.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 from webhook.model.addresses import ADDRESSES, as_path, scheme_of
@@ -42,6 +43,7 @@ from webhook.programs.frameworks.training_hub import FRAMEWORK as TRAINING_HUB
 from webhook.programs.frameworks.verl import FRAMEWORK as VERL
 from webhook.programs.frameworks.xgboost import FRAMEWORK as XGBOOST
 from webhook.programs.names import LOCAL, saves
+from webhook.programs.program import Flag
 from webhook.programs.values import head
 
 FRAMEWORKS: Final[tuple[Framework, ...]] = (
@@ -75,7 +77,22 @@ FRAMEWORKS: Final[tuple[Framework, ...]] = (
     ODH_SDK,
 )
 
-__all__ = ["FRAMEWORKS", "Framework", "Setting", "Use", "directory_of", "find_calls", "find_uses", "mended", "told"]
+__all__ = [
+    "FRAMEWORKS",
+    "Framework",
+    "Setting",
+    "Use",
+    "directory_of",
+    "find_calls",
+    "find_uses",
+    "mended",
+    "told",
+    "unseen_directories",
+]
+
+
+_DIRECTORY_FLAGS: Final = ("output_dir", "save_dir", "checkpoint_dir", "ckpt_dir", "default_root_dir")
+"""Flags by which programs that train call the directory of their checkpoints, whatever framework they use."""
 
 
 def directory_of(script: Script) -> Written | None:
@@ -98,6 +115,10 @@ def directory_of(script: Script) -> Written | None:
         value = script.placed(setting.value)
         if isinstance(value, str) and (value.startswith("/") or _is_in_container(script, value)):
             return Written(value, setting.name, setting.place)
+    for flag in unseen_directories(script):
+        value = script.placed(flag.value)
+        if isinstance(value, str) and value.startswith("/"):
+            return Written(value, flag.name, flag.place)
     for save in saves(script):
         directory = head(script.placed(save.value)).rpartition("/")[0]
         if not save.numbered or not in_loop(save.python, save.call):
@@ -115,6 +136,15 @@ def _address(script: Script, address: str, name: str, place: Place, local: str) 
     path = script.placed(as_path(address)) if local else address
     known = isinstance(path, str) and path.startswith("/")
     return Written(path if known else address, name, place, local)
+
+
+def unseen_directories(script: Script) -> Iterator[Flag]:
+    """What flags of programs whose text is not seen call their directory, as every parser of a trainer has them."""
+    for invocation in script.invocations:
+        if invocation.python is None and not invocation.tool:
+            found = invocation.flag(*_DIRECTORY_FLAGS)
+            if found is not None and isinstance(found.value, str):
+                yield found
 
 
 def _is_in_container(script: Script, path: str) -> bool:

@@ -29,15 +29,13 @@ from webhook.model.script import Place, Remark
 from webhook.programs import Script, Value
 from webhook.programs.corrected import with_node
 from webhook.programs.flow import in_loop
-from webhook.programs.frameworks import Setting, Use, find_uses, mended
+from webhook.programs.frameworks import Setting, Use, find_uses, mended, unseen_directories
 from webhook.programs.names import Save, saves
 from webhook.programs.pasted import in_command, in_config, in_python, statement_of, with_import
 from webhook.programs.program import Flag, lies_in
 from webhook.programs.values import head, shown
 
 ID = "directory-not-used"
-_NAMES: Final = ("output_dir", "save_dir", "checkpoint_dir", "ckpt_dir", "default_root_dir")
-"""Flags by which programs that train call the directory of their checkpoints, whatever framework they use."""
 _IDLE: Final = frozenset(
     (
         "cd",
@@ -73,7 +71,7 @@ def look(script: Script) -> Iterator[Remark]:
         if _is_elsewhere(script, setting.value):
             yield _remark(script, setting.place, script.placed(setting.value), _there(script, use, setting))
             return
-    for flag in _flags(script):
+    for flag in unseen_directories(script):
         if _is_elsewhere(script, flag.value, fast=True):
             yield _remark(script, flag.place, script.placed(flag.value), _flag_there(script, flag))
             return
@@ -84,15 +82,6 @@ def look(script: Script) -> Iterator[Remark]:
             directory = head(script.placed(save.value)).rpartition("/")[0]
             yield _remark(script, save.python.at(save.call), directory, _save_there(script, save))
             return
-
-
-def _flags(script: Script) -> Iterator[Flag]:
-    """What flags of programs whose text is not seen call their directory, as every parser of a trainer has them."""
-    for invocation in script.invocations:
-        if invocation.python is None and not invocation.tool:
-            found = invocation.flag(*_NAMES)
-            if found is not None and isinstance(found.value, str):
-                yield found
 
 
 def _flag_there(script: Script, flag: Flag) -> str:
