@@ -202,6 +202,7 @@ def test_no_more_than_four_maps_are_read(run: Run, tmp_path: Path) -> None:
         (["bash", "-c", "python - <<'PY'\nprint(1)\nPY\npython /app/eval.py"], ("partly-read", None, 2)),
         (["python", "/mnt/ckpt/train.py"], ("not-found", "/mnt/ckpt/train.py", None)),
         (["llamafactory-cli", "train", "output_dir=/mnt/ckpt/run"], ("read", None, None)),
+        (["llamafactory-cli", "train", "/app/sft.yaml"], ("partly-read", None, None)),
     ],
 )
 def test_every_review_says_how_much_was_read(

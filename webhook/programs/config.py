@@ -1,7 +1,8 @@
-"""JSON and YAML that the program's shell text writes to a file: flat keys, values, lines."""
+"""JSON, YAML and TOML that a program is given, in its shell text or beside it: flat keys, values, lines."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from msgspec import Struct
@@ -27,6 +28,8 @@ class Config(Struct):
     text: str
     values: dict[str, Value]
     expands: bool = False
+    defaults: tuple[tuple[str, str], ...] = ()
+    """Hydra's list of other files: group and option; ``("", "_self_")`` stands for this one."""
 
     def at(self, key: str) -> Place:
         """The line that gives the key its value (the first that has its last part before a colon)."""
@@ -50,7 +53,7 @@ class Config(Struct):
 
 
 def read_config(file: str, text: str, place: Place) -> Config | None:
-    """A file by its extension; None where it is neither JSON nor YAML or cannot be parsed."""
+    """A file by its extension; None where it is no JSON, YAML or TOML or cannot be parsed."""
     data: Any
     if file.endswith((".yaml", ".yml")):
         import yaml
@@ -69,9 +72,28 @@ def read_config(file: str, text: str, place: Place) -> Config | None:
             data = json.loads(text)
         except (ValueError, RecursionError, MemoryError):
             return None
+    elif file.endswith(".toml"):
+        import tomllib
+
+        try:
+            data = tomllib.loads(text)
+        except (ValueError, RecursionError, MemoryError):
+            return None
     else:
         return None
-    return Config(file, place, text, _flat(data)) if isinstance(data, dict) else None
+    if not isinstance(data, dict):
+        return None
+    return Config(file, place, text, _flat(data), False, tuple(_defaults(data.get("defaults"))))
+
+
+def _defaults(listed: Any) -> Iterator[tuple[str, str]]:
+    for entry in listed[:MOST] if isinstance(listed, list) else ():
+        if isinstance(entry, str):
+            yield "", entry
+        elif isinstance(entry, dict) and len(entry) == 1:
+            ((group, option),) = entry.items()
+            if isinstance(group, str) and isinstance(option, str) and not group.startswith(("override ", "optional ")):
+                yield group.partition("@")[0].strip("/"), option
 
 
 def _flat(data: dict[Any, Any]) -> dict[str, Value]:

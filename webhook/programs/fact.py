@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from webhook.model.script import ProgramFact
-from webhook.programs.program import Invocation, Script
+from webhook.programs.program import SETTINGS_ENDINGS, Invocation, Script
 
 
 def fact_of(script: Script) -> ProgramFact:
@@ -38,4 +38,8 @@ def _why_partly(script: Script, unseen: list[Invocation], lost: dict[str, str]) 
         return reason
     for one in unseen[:1]:
         return f"{one.file or one.module or 'a program'} is in the image"
+    for one in script.invocations:
+        for word in one.arguments if one.tool else ():
+            if isinstance(word, str) and word.endswith(SETTINGS_ENDINGS) and script.config(word) is None:
+                return f"{word.rpartition('=')[2]} is in the image"
     return "" if script.whole else "a command of it is not known"

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct, field
@@ -27,6 +30,10 @@ _ITEMS: Final = 4096
 """Items of ``command`` and of ``args`` that are looked at."""
 _SHELLS: Final = 32
 _LONGEST_PATH: Final = 4096
+_SETTINGS: Final = 32
+"""Configuration files of one container."""
+SETTINGS_ENDINGS: Final = (".yaml", ".yml", ".json", ".toml")
+_SETTINGS_FILE: Final = re.compile(r"""["']([\w./-]+\.(?:ya?ml|json|toml))["']""")
 _FOLDERS: Final = 8
 """Of PYTHONPATH."""
 _OPENED: Final = 96 * 1024
@@ -246,6 +253,7 @@ class _Reader:
         self.launch = launch
         self.given = reach
         self.lost: dict[str, Lost] = {}
+        self.settings: dict[str, Config | None] = {}
         self.opened = 0
         self.start: Value = launch.working_dir if launch.working_dir.startswith("/") else UNKNOWN
         self.invocations: list[Invocation] = []
@@ -286,6 +294,8 @@ class _Reader:
                         self.unread.append((place, f"it is longer than {LONGEST // 1024} KiB with its variables"))
                 places.append(place)
         self._run(words, [str(word) if isinstance(word, str) else "" for word in words], places, self.env, None, 0)
+        # What was read may be kept for long, and the files are not to be kept with it.
+        self.given, self.files = None, {}
         return Script(
             self.launch,
             tuple(self.invocations),
@@ -403,6 +413,57 @@ class _Reader:
             )
         elif (command is None and not isinstance(words[0], str)) or (command is None and name not in _HARMLESS):
             self.whole = False
+
+    def _config(self, folder: Value, file: str, named: bool = False) -> Config | None:
+        """The configuration file at a path; ``named``: the command names it, so it may lie anywhere in a checkout."""
+        for config in self.configs:
+            if config.file == file:
+                return config
+        path = joined(folder, file)
+        path = path if isinstance(path, str) else file
+        if path in self.settings:
+            return self.settings[path]
+        if self.given is None or len(file) > _LONGEST_PATH or len(self.settings) >= _SETTINGS:
+            last = file.rpartition("/")[2]
+            written = [one for one in self.configs if one.file.rpartition("/")[2] == last]
+            return written[0] if len(written) == 1 else None
+        found: File | Lost | None = self.given.beside(path)
+        if found is None and named:
+            found = self.given.find(path)
+        made: Config | None = None
+        if isinstance(found, File) and len(found.text) <= LONGEST and self.opened + len(found.text) <= _OPENED:
+            self.opened += len(found.text)
+            made = read_config(file, found.text, Place(found.path, 0, 1))
+        self.settings[path] = made
+        if made is not None:
+            self.configs.append(made)
+        return made
+
+    def _named_configs(self, words: Sequence[Value], command: Command | None) -> None:
+        """Reads the files of settings that a command names, and those that they name themselves."""
+        if self.given is None:
+            return
+        folder = self.start if command is None else command.folder
+        pending = [str(word).rpartition("=")[2] for word in words if isinstance(word, str)]
+        for _ in range(2):
+            inner: list[str] = []
+            for file in pending[:_ITEMS]:
+                if file.endswith(SETTINGS_ENDINGS):
+                    config = self._config(folder, file, named=True)
+                    if config is not None:
+                        inner += [value for value in config.values.values() if isinstance(value, str)]
+            pending = inner
+
+    def _read_configs(self, python: Python) -> None:
+        """Reads the files of settings that a program names itself, as long as they are in reach."""
+        text = python.source.text
+        for match in islice(_SETTINGS_FILE.finditer(text), _SETTINGS):
+            python.config(match[1])
+        if "hydra.main" in text:
+            from webhook.programs.given import hydra_config
+
+            for function in python.source.functions.values():
+                hydra_config(python, function)
 
     def _module(self, module: str, command: Command | None) -> str | None:
         """The path of a module that is in reach, from where it is started; None where it may be installed."""
@@ -838,6 +899,9 @@ class _Reader:
             return
         python = Python(source, place, env, file, tuple(words), () if linked is None else linked.segments)
         python.folder = self.start if command is None else command.folder
+        python.config = partial(self._config, python.folder)
+        if self.given is not None:
+            self._read_configs(python)
         self.pythons.append(python)
         self._add(launchers, "", "", file, python, words, raws, places, command, launcher_flags, inline=not file)
 
@@ -881,6 +945,7 @@ class _Reader:
         launcher_flags: Mapping[str, Flag],
         inline: bool = False,
     ) -> None:
+        self._named_configs(words, command)
         own = tuple(places[-len(words) :]) if words else ()
         place = places[0] if places else Place("command", 0)
         if len(self.invocations) >= _PROGRAMS:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import ast
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final
 
 from webhook.model.script import Place
 from webhook.programs.bound import bound, holds, truth
@@ -44,10 +44,17 @@ from webhook.programs.results import (
 from webhook.programs.shell import HIDDEN
 from webhook.programs.values import UNKNOWN, Text, Unknown, Value, is_known, join, join_path, shown
 
+if TYPE_CHECKING:
+    from webhook.programs.config import Config
+
 _BINDINGS: Final = 64
 """Assignments to one name that are followed; no program gives its directory a value more often."""
 _FOLLOWED: Final = 16
 """Steps from a name to what it stands for."""
+
+
+def _no_config(_: str) -> Config | None:
+    return None
 
 
 def _first_line(segment: tuple[int, Place]) -> int:
@@ -65,6 +72,7 @@ class Python:
     __slots__ = (
         "arguments",
         "called",
+        "config",
         "env",
         "file",
         "folder",
@@ -90,6 +98,8 @@ class Python:
         self.env = env
         self.file = file
         self.arguments = arguments
+        self.config: Callable[[str], Config | None] = _no_config
+        """The configuration file at a path, as the program would open it."""
         self.folder: Value = UNKNOWN
         """Where it is started, from the root."""
         self.segments = segments
@@ -343,6 +353,12 @@ class Python:
             value = field_of(self, node, around, depth)
             if not isinstance(value, Unknown) or value.kind:
                 return value
+            if not found:
+                from webhook.programs.given import given_value
+
+                value = given_value(self, node, around, depth + 1)
+                if not isinstance(value, Unknown) or value.kind:
+                    return value
         return Unknown(kind_of_name(node.attr.lower()), self.text(node))
 
     def _joined(self, node: ast.JoinedStr, around: Around | None, depth: int) -> Value:
@@ -490,6 +506,12 @@ class Python:
             return base[index]
         if isinstance(base, dict) and isinstance(index, str) and index in base:
             return base[index]
+        if isinstance(index, str) and isinstance(base, Unknown) and not base.kind and depth < _FOLLOWED:
+            from webhook.programs.given import given_value
+
+            value = given_value(self, node, around, depth + 1)
+            if not isinstance(value, Unknown) or value.kind:
+                return value
         return Unknown(base.kind if isinstance(base, Unknown) and base.kind == "fresh" else "", self.text(node))
 
     def _variable(self, node: ast.Call, around: Around | None, depth: int) -> Value:

@@ -288,4 +288,4 @@ def negated(setting: Setting) -> Setting:
     return turned(setting, UNKNOWN if truth is None else not truth)
 
 
-_ENDINGS: Final = (".yaml", ".yml", ".json")
+_ENDINGS: Final = (".yaml", ".yml", ".json", ".toml")
