@@ -307,6 +307,7 @@ def _annotations(obj: Raw, runtime: Runtime | Gap) -> tuple[Mapping[str, Any], .
 
 
 _IMAGE: Final = ProgramFact("in-image", reason="the image's own entrypoint")
+_NONE: Final = ProgramFact("")
 _NOT_SAID: Final = ProgramFact("in-image")
 
 
@@ -320,14 +321,22 @@ def program_fact(subject: Subject) -> ProgramFact | None:
             return _placed(fact_of(program), program.container)
     except Exception:
         return _NOT_SAID  # it is said as broken-rule
+    known: ProgramFact | None = effective.memo.get("fact")
+    if known is None:
+        known = effective.memo["fact"] = _without_text(effective) or _NONE
+    # A runtime alone leaves the program to the TrainJob.
+    return None if known is _NONE or (known is _IMAGE and not subject.is_trainjob) else known
+
+
+def _without_text(effective: EffectiveSet) -> ProgramFact | None:
+    """The fact where no program can be read; None where no container trains."""
     for job in effective.jobs:
         for container in job.training_containers():
             words = container.get("command") or ()
             if words:
                 first = words[0] if isinstance(words[0], str) and len(words[0]) < 512 else None
                 return _placed(ProgramFact("in-image", first), container)
-            # A runtime alone leaves the program to the TrainJob.
-            return _IMAGE if subject.is_trainjob else None
+            return _IMAGE
     return None
 
 
