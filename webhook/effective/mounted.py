@@ -11,6 +11,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from webhook.model.budget import MAPS, marks_in
 from webhook.model.cluster import ConfigMap, Gap
@@ -54,7 +55,17 @@ class Maps:
             return Lost(f'there is no ConfigMap "{name}"')
         if found is Gap.UNKNOWN:
             return Lost(f'ConfigMap "{name}" is not read: {self._why_unknown()}', unknown=True)
-        return found
+        return found if found.version else replace(found, version=_digest(found))
+
+
+def _digest(found: ConfigMap) -> str:
+    """Stands for a version that a file does not have."""
+    from hashlib import blake2b
+
+    known = blake2b(digest_size=16)
+    for key, text in found.data.items():
+        known.update(f"{key}\0{len(text)}\0{text}".encode("utf-8", "surrogatepass"))
+    return f"{known.hexdigest()}/{','.join(sorted(found.binary))}"
 
 
 class _Entry(Struct, frozen=True):
@@ -196,14 +207,13 @@ def mounted_files(
 
 
 def _layout(mount: _Mount) -> Hashable:
-    """What the files of a mount are known by: their paths, and their ConfigMaps' versions or else the texts."""
+    """What the files of a mount are known by: their paths, and their ConfigMaps' versions."""
     return tuple(
         (
             path,
             entry.mode & _ANY_EXECUTE,
             entry.key,
-            entry.map.version or entry.map.data.get(entry.key),
-            entry.key in entry.map.binary,
+            entry.map.version,
         )
         for path, entry in (mount.files or {}).items()
     )
