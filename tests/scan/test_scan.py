@@ -177,6 +177,49 @@ def test_no_object_stays_with_its_result() -> None:
     assert all(not one.before and not one.after for one in results)
 
 
+def with_program(text: str) -> FakeApi:
+    """A run whose program lies in a ConfigMap that its pod mounts."""
+    parts = objects("team")
+    pod = parts[3]["spec"]["template"]["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
+    pod["volumes"].append({"name": "code", "configMap": {"name": "program"}})
+    container = pod["containers"][0]
+    container["volumeMounts"].append({"name": "code", "mountPath": "/code"})
+    container["command"] = ["python", "/code/train.py"]
+    api = api_of(parts)
+    api.objects["/api/v1/namespaces/team/configmaps/program"] = {
+        "metadata": {"name": "program", "namespace": "team"},
+        "data": {"train.py": text},
+    }
+    return api
+
+
+NEVER_RESUMED = """\
+import time
+import torch
+model = torch.nn.Linear(1, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(1000):
+    loss = model(torch.zeros(1)).sum()
+    loss.backward()
+    optimizer.step()
+    torch.save({"model": model.state_dict(), "step": step}, f"/mnt/ckpt/run/{time.time()}.pt")
+"""
+
+
+def test_a_program_in_a_config_map_is_read_once_with_the_readers_rights() -> None:
+    api = with_program(NEVER_RESUMED)
+    results, scan = scanned(api)
+    reads = [path for _, path, _ in api.asked if path.endswith("/configmaps/program")]
+    assert (len(reads), scan.notices) == (1, [])
+    assert "never-resumed" in {one.rule for result in results for one in result.findings}
+
+    api.forbidden = {"/api/v1/namespaces/team/configmaps/program"}
+    api.asked.clear()
+    results, scan = scanned(api)
+    assert scan.notices == ["you may not get configmaps: programs in them are not read"]
+    assert "never-resumed" not in {one.rule for result in results for one in result.findings}
+
+
 # --- the command
 
 

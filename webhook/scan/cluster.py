@@ -6,7 +6,7 @@ an object that is not in it may stand in the rest.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 import orjson
@@ -15,6 +15,7 @@ from webhook.cluster.kinds import (
     CLAIM,
     CLASS,
     CLUSTER_RUNTIME,
+    CONFIG_MAP,
     CSI_DRIVER,
     KINDS,
     NAMESPACE,
@@ -24,8 +25,10 @@ from webhook.cluster.kinds import (
 )
 from webhook.cluster.live import DEFAULT_CLASS, FREE_VOLUMES, LiveView, Wanted, directories_by
 from webhook.cluster.live_files import published_release
+from webhook.cluster.objects import clipped, parse_config_map
 from webhook.cluster.tables import Tables
-from webhook.model.cluster import Gap, Runtime, finished
+from webhook.effective.buildable.syntax import is_dns_label, is_dns_subdomain
+from webhook.model.cluster import ConfigMap, Gap, Runtime, finished
 from webhook.model.names import API_VERSION
 from webhook.model.policy import Policy
 from webhook.model.release import Release
@@ -40,17 +43,27 @@ _SCHEMA: Final = f"/openapi/v3/apis/{API_VERSION}"
 _PAGE: Final = 200
 _STATE: Final = (NAMESPACE, CLASS, CSI_DRIVER, VOLUME, CLAIM, CLUSTER_RUNTIME, RUNTIME)
 """In this order: a TrainJob's directory is worked out with the runtimes at hand."""
+_MAPS: Final = 64
+"""ConfigMaps with programs that are kept at a time."""
 _LISTS: Final = {FREE_VOLUMES: VOLUME, DEFAULT_CLASS: CLASS}
 
 
 class ScanView(LiveView):
     """The tables as they were filled: what is not in them is absent, or unknown where it could not be listed."""
 
-    __slots__ = ("_unlisted",)
+    __slots__ = ("_maps", "_read", "_unlisted")
 
-    def __init__(self, tables: Tables, unlisted: Mapping[str, str], release: Release | None) -> None:
+    def __init__(
+        self,
+        tables: Tables,
+        unlisted: Mapping[str, str],
+        release: Release | None,
+        read: Callable[[str, str], ConfigMap | Gap] = lambda namespace, name: Gap.UNKNOWN,
+    ) -> None:
         super().__init__(tables, {}, release)
         self._unlisted = unlisted
+        self._read = read
+        self._maps: dict[tuple[str, str], ConfigMap | Gap] = {}
 
     def _look(self, wanted: Wanted, stored: Any) -> Any:
         if stored is not None:
@@ -59,6 +72,15 @@ class ScanView(LiveView):
 
     def _synced(self, kind: str) -> bool:
         return kind not in self._unlisted
+
+    def config_map(self, namespace: str, name: str) -> ConfigMap | Gap:
+        # Read when a program is looked for in one; the runs of a namespace often share it.
+        found = self._maps.get((namespace, name))
+        if found is None:
+            if len(self._maps) >= _MAPS:
+                self._maps.clear()
+            found = self._maps[namespace, name] = self._read(namespace, name)
+        return found
 
     def snapshot(self, namespace: str, trainjob: str) -> Runtime | Gap:
         return Gap.UNKNOWN
@@ -100,7 +122,7 @@ class ClusterScan:
         tables.runs.work_out_by(directories_by(tables, self._policy, release))
         for raw in self._listed(TRAINJOB):
             tables.runs.put(orjson.dumps(raw))
-        view = ScanView(tables, self._unlisted, release)
+        view = ScanView(tables, self._unlisted, release, self._config_map)
         yield from self._runtimes(tables, view, release)
         if TRAINJOB in self._unlisted:
             self.faults.append(Fault(None, f"TrainJobs: {self._unlisted[TRAINJOB]}"))
@@ -165,6 +187,21 @@ class ClusterScan:
                 return
             # After 410 the token is one for the rest as it is now (Kubernetes API, "limit" and "continue").
             asked["continue"] = more
+
+    def _config_map(self, namespace: str, name: str) -> ConfigMap | Gap:
+        """One with a program, as it is now; what may not be read is said once."""
+        if not is_dns_label(namespace) or not is_dns_subdomain(name):
+            return Gap.ABSENT
+        answer = self._api.request("GET", KINDS[CONFIG_MAP].path(namespace, name))
+        if answer.ok:
+            return clipped(parse_config_map(answer.body))
+        if answer.code == 404:
+            return Gap.ABSENT
+        if CONFIG_MAP not in self._unlisted:
+            why = "you may not get configmaps" if answer.code == 403 else f"a ConfigMap: {answer.message[:200]}"
+            self._unlisted[CONFIG_MAP] = why
+            self.notices.append(f"{why}: programs in them are not read")
+        return Gap.UNKNOWN
 
     def _cannot(self, kind: str, answer: Answer) -> None:
         where = "" if self._namespace is None or not KINDS[kind].namespaced else f" in namespace {self._namespace}"
