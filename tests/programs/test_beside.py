@@ -76,3 +76,49 @@ NEWEST = 'last=$(ls -td "$CKPT_DIR"/checkpoint-* 2>/dev/null | head -1)\n'
 )
 def test_a_shell_that_ends_the_first_start(text: str, fires: bool) -> None:
     assert ("resume-without-checkpoint" in remarks(shell(text, ENV))) is fires
+
+
+NOTHING = """
+import torch
+from torch.utils.data import DataLoader
+net = torch.nn.Linear(2, 1)
+opt = torch.optim.Adam(net.parameters())
+{extra}
+for epoch in range(9):
+    for batch in DataLoader(range(9)):
+        net(batch).mean().backward()
+        opt.step()
+    {inside}
+"""
+
+
+@pytest.mark.parametrize(
+    ("extra", "inside", "fires"),
+    [
+        ("", "print(epoch)", True),
+        ("", "plt.savefig('a.png')", True),
+        ("", "keep.checkpoint(net)", False),
+        ("from engine import Trainer", "Trainer(net).write(epoch)", False),
+        ("", "torch.save(net.state_dict(), '/mnt/ckpt/run/a.pt')", False),
+    ],
+)
+def test_a_program_that_trains_and_saves_nothing(extra: str, inside: str, fires: bool) -> None:
+    assert ("never-saved" in remarks(python(NOTHING.format(extra=extra, inside=inside), ENV))) is fires
+
+
+FITTED = "import joblib\nfrom {top} import Model\nmodel = Model()\nmodel.{fit}\n{save}\n"
+
+
+@pytest.mark.parametrize(
+    ("top", "fit", "save", "fires"),
+    [
+        ("sklearn.svm", "fit(x, y)", "joblib.dump(model, '/mnt/ckpt/run/m')", True),
+        ("stable_baselines3", "learn(9)", "model.save('m')", True),
+        ("stable_baselines3", "learn(9, callback=keep)", "model.save('m')", False),
+        ("elsewhere", "fit(x, y)", "joblib.dump(model, '/mnt/ckpt/run/m')", False),
+        ("sklearn.svm", "fit(x, y)", "print(model)", False),
+    ],
+)
+def test_an_estimator_that_is_saved_when_it_is_done(top: str, fit: str, save: str, fires: bool) -> None:
+    found = remarks(python(FITTED.format(top=top, fit=fit, save=save), ENV))
+    assert ("never-saved" in found) is fires

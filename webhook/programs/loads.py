@@ -91,7 +91,7 @@ def may_load(script: Script) -> bool:
 
 def _may_load(python: Python) -> bool:
     source = python.source
-    if source.stars or (not source.modules <= known_packages() and _unseen_may_load(python)):
+    if source.stars or (not source.modules <= known_packages() and unseen_may_load(python)):
         return True
     names = {attr.lower() for attr, calls in source.by_attr.items() if _is_seen_to_load(python, attr, calls)}
     for call in source.calls:
@@ -136,7 +136,7 @@ def _is_of_loop(python: Python, node: ast.expr, call: Call) -> bool:
     return bool(bound) and all(one.how in ("for", "unpacked") and one.value is None for one in bound)
 
 
-def _unseen_may_load(python: Python) -> bool:
+def unseen_may_load(python: Python) -> bool:
     """Whether anything that comes from a package that is not seen could read a checkpoint.
 
     It could not where it is a value, or a function or class that is named for something else and that is told neither

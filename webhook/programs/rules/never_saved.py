@@ -29,9 +29,9 @@ from webhook.programs import Call, Python, Script
 from webhook.programs.flow import in_loop, loop_learns
 from webhook.programs.frameworks import Setting, Use, find_uses, mended
 from webhook.programs.frameworks.hf_trainer import train_calls
-from webhook.programs.loads import known_packages
+from webhook.programs.loads import known_packages, unseen_may_load
 from webhook.programs.names import Save, saves, saves_of
-from webhook.programs.pasted import LONGEST, counter_in, opened_with, statement_of, with_import, with_opened
+from webhook.programs.pasted import LONGEST, counter_in, loop_of, opened_with, statement_of, with_import, with_opened
 from webhook.programs.python import Around
 from webhook.programs.values import as_number, said
 
@@ -168,6 +168,9 @@ def _plain(script: Script) -> Iterator[Remark]:
     """A loop of the program's own, and every save of it after the loop."""
     if not script.whole or script.unread or not script.wants_checkpoints:
         return
+    yield from _nothing(script)
+    for python in script.pythons:
+        yield from _fitted(script, python)
     found = saves(script)
     if not found or not all(_after(save) for save in found):
         return
@@ -180,6 +183,61 @@ def _plain(script: Script) -> Iterator[Remark]:
         _in_the_loop(save),
         subject=save.name,
     )
+
+
+def _nothing(script: Script) -> Iterator[Remark]:
+    """A loop that trains in a program that saves nothing, neither itself nor by what comes from elsewhere."""
+    for python in script.pythons:
+        if not loop_learns(python) or saves_of(python) or _saves_otherwise(python) or _may_save(python):
+            continue
+        learns = next(
+            (call for call in python.methods("backward", "train_batch", "step") if in_loop(python, call)), None
+        )
+        loop = loop_of(learns) if learns is not None else None
+        if loop is None:
+            continue
+        line = python.source.line(loop.lineno)
+        at = max(python.place.line, 1) - 1 + (loop.end_lineno or loop.lineno)
+        yield Remark(
+            python.at(loop),
+            f'"{said(line.rstrip(":"), 60)}" trains, and the program saves nothing',
+            Lines("# in the loop, every so many steps: torch.save(...) of model, optimizer and step", at + 1, at),
+            subject=line,
+        )
+        return
+
+
+def _may_save(python: Python) -> bool:
+    """Whether anything that comes from a package which is not seen may save: it is told a place or what there is."""
+    return python.source.stars or (not python.source.modules <= known_packages() and unseen_may_load(python))
+
+
+_ESTIMATORS: Final = frozenset(("sklearn", "xgboost", "lightgbm", "catboost", "stable_baselines3"))
+_AT_THE_END: Final = frozenset(("dump", "save", "save_model"))
+
+
+def _fitted(script: Script, python: Python) -> Iterator[Remark]:
+    """``model.fit(x, y)`` or ``model.learn(steps)`` once, told of no callback, and what it made is saved behind it."""
+    for call in python.methods("fit", "learn"):
+        made = python.class_of(call.receiver, call.around)
+        if made.partition(".")[0] not in _ESTIMATORS or in_loop(python, call) is not False or call.open_ended:
+            continue
+        if any((one.arg or "").startswith("callback") for one in call.node.keywords):
+            continue
+        later = [one for one in python.source.calls if one.attr in _AT_THE_END and one.attr not in ("savefig",)]
+        if not later or not all(one.line > call.line and in_loop(python, one) is False for one in later):
+            continue
+        yield Remark(
+            python.at(later[0]),
+            f'the only save, "{said(python.text(later[0].node), 60)}", comes after "{said(call.name, 30)}"',
+            Lines(
+                "# a callback that saves while it learns, as the library has one",
+                python.at(call).line,
+                python.at(call).line - 1,
+            ),
+            subject=call.name,
+        )
+        return
 
 
 def _in_the_loop(save: Save) -> str:
