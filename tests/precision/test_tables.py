@@ -43,3 +43,22 @@ def test_the_page_counts_what_the_tables_have() -> None:
     for look in LOOKS:
         remarked = sum(1 for row in _rows(look) if row["said"])
         assert re.search(rf"^\| {look} \| {len(_rows(look))}\b[^|]*\| {remarked} \|", page, re.MULTILINE), look
+
+
+def test_what_is_found_of_labelled_programs_is_among_their_labels() -> None:
+    rows = _rows("held_out")
+    for row in rows:
+        assert row.keys() == {
+            *("address", "commit", "path", "sha256", "half", "labels", "found_first", "found_after")
+        }, row
+        labels = set(row["labels"].split())
+        assert labels <= PROGRAM_RULES.keys()
+        assert set(row["found_first"].split()) <= set(row["found_after"].split()) <= labels, row
+        assert (len(row["commit"]), len(row["sha256"])) == (40, 64)
+    page = PAGE.read_text()
+    for half in ("first", "second"):
+        mine = [row for row in rows if row["half"] == half]
+        counts = [sum(len(row[column].split()) for row in mine) for column in ("labels", "found_first", "found_after")]
+        told = re.search(rf"^\| {half}[^|]*\| (\d+) \| (\d+) \| (\d+) \([^|]*\| (\d+) ", page, re.MULTILINE)
+        assert told is not None
+        assert [int(one) for one in told.groups()] == [len(mine), *counts]
