@@ -25,6 +25,8 @@ class Case(Struct, frozen=True):
     flags: tuple[str, ...] = ()
     needs: str = ""
     arguments: tuple[str, ...] = ()
+    also: tuple[str, ...] = ()
+    """What follows from the fault and is named, too."""
     shell: str = ""
     """Run through ``bash -c`` with this text; ``PROGRAM`` in it is the file."""
 
@@ -54,6 +56,69 @@ PLAIN: Final = (
         "plain.py",
         changes=(("time.sleep(0.02)", "time.sleep(0.1)"),),
         flags=("--grace", "5s"),
+    ),
+    Case("two-saves", "plain.py", flags=("--saves", "2")),
+    Case(
+        "log-beside",
+        "plain.py",
+        changes=(
+            (
+                "        time.sleep(0.02)\n",
+                '        with (OUT / "metrics.jsonl").open("a") as log:\n            log.write("{}\\n")\n        time.sleep(0.02)\n',
+            ),
+        ),
+    ),
+    Case(
+        "padded-names",
+        "plain.py",
+        changes=(('step_{step}.json"', 'step_{step:06d}.json"'), ("key=number, default", "key=str, default")),
+    ),
+    Case(
+        "newest-by-time",
+        "plain.py",
+        changes=(("key=number, default", "key=lambda path: path.stat().st_mtime_ns, default"),),
+    ),
+    Case(
+        "best-and-last",
+        "plain.py",
+        changes=(
+            (
+                "    os.replace(tmp, path(step))\n",
+                '    os.replace(tmp, path(step))\n    best = OUT / "best.json.tmp"\n    best.write_text(json.dumps({"loss": step}))\n    os.replace(best, OUT / "best.json")\n',
+            ),
+            (
+                "    found = newest()\n",
+                '    found = newest()\n    if (OUT / "best.json").exists():\n        json.loads((OUT / "best.json").read_text())\n',
+            ),
+        ),
+    ),
+    Case(
+        "pointer",
+        "plain.py",
+        changes=(
+            (
+                "    os.replace(tmp, path(step))\n",
+                '    os.replace(tmp, path(step))\n    (OUT / "latest.tmp").write_text(path(step).name)\n    os.replace(OUT / "latest.tmp", OUT / "latest")\n',
+            ),
+            (
+                '    return max(OUT.glob("step_*.json"), key=number, default=None)',
+                '    pointer = OUT / "latest"\n    return OUT / pointer.read_text() if pointer.exists() else None',
+            ),
+        ),
+    ),
+    Case("bash-in-between", "single.py", shell="python3 PROGRAM; exit $?"),
+    Case(
+        "random-temporary-name",
+        "plain.py",
+        changes=(
+            ("import time\n", "import tempfile\nimport time\n"),
+            ('    tmp = OUT / f"step_{step}.json.tmp"\n', "    tmp = Path(tempfile.mkstemp(dir=OUT)[1])\n"),
+        ),
+    ),
+    Case(
+        "notes-outside",
+        "plain.py",
+        changes=(("def main():\n", 'def main():\n    Path("notes.json").write_text("{}")\n'),),
     ),
     Case("no-load", "plain.py", "never-resumed", (("found = newest()", "found = None"),)),
     Case("wrong-load", "plain.py", "fixed-resume-path", (("return max(OUT.glob", "return min(OUT.glob"),)),
@@ -226,6 +291,7 @@ FULL: Final = (
         (("        if at < skip:\n            continue\n", ""),),
         _COMPARE,
         "full",
+        also=("rng-not-restored",),
     ),
     Case(
         "torch-weights-alone",
@@ -293,6 +359,7 @@ FULL: Final = (
         ),
         (),
         "full",
+        also=("step-not-restored", "scheduler-not-restored"),
     ),
     Case(
         "dcp-optimizer",

@@ -107,6 +107,13 @@ def test_a_torn_checkpoint_stops_it(over: bool, rule: str) -> None:
     assert rules(some) == [rule]
 
 
+def test_one_that_never_resumes_is_not_stopped_by_what_is_torn() -> None:
+    some = torn(starts(), False)
+    some[1].read, some[1].saves = [], []
+    some[2].read, some[2].saves = [], [save(4)]
+    assert rules(some) == ["never-resumed"]
+
+
 def test_one_that_looks_further_is_not_stopped() -> None:
     some = torn(starts(), False)
     some[2].read, some[2].saves = ["step_8.json", "step_5.json"], [save(8)]
@@ -140,6 +147,17 @@ def test_ranks() -> None:
     assert rules(some) == ["ranks-resume-apart"]
 
 
+def test_ranks_with_files_of_their_own() -> None:
+    some = starts()
+    paths = ("rank-0/step_8.json", "rank-1/step_8.json")
+    some[2].before = tuple(saved(8, path) for path in paths)
+    some[2].newest, some[2].read = save(8, paths[1]), list(paths)
+    some[2].saves[0].began = 2.0
+    opened = [Opened(1.0, f"/tmp/r/checkpoints/{path}", "r", rank) for rank, path in enumerate(paths)]
+    some[2].inside = Inside(pids=(1,), opened=opened)
+    assert rules(some) == []
+
+
 def first(filled: bool, schedulers: list[int], step: int = 1) -> dict[str, object]:
     return {"step": step, "name": "AdamW", "filled": filled, "schedulers": schedulers}
 
@@ -159,6 +177,14 @@ def test_torch_tells_what_was_restored(filled: bool, at: int, held: list[str], r
     for start in some[1:]:
         start.inside = Inside(pids=(1,), first=[first(filled, [at])])
     assert rules(some, held={"optimizer": held, "weights": ["model"]}) == ([rule] if rule else [])
+
+
+def test_an_optimizer_that_is_loaded_after_a_step_without_a_learning_rate_is_restored() -> None:
+    some = starts()
+    some[0].inside = Inside(pids=(1,), first=[first(False, [0]), first(True, [1], 2)])
+    for start in some[1:]:
+        start.inside = Inside(pids=(1,), first=[first(False, [1])], loads={"optimizer": ["AdamW"]})
+    assert rules(some, held={"optimizer": ["optimizer"]}) == []
 
 
 @pytest.mark.parametrize(

@@ -41,6 +41,7 @@ def options_of(path: Path) -> argparse.Namespace:
     parser.add_argument("--kueue", action="store_true", help="the cluster serves Kueue")
     parser.add_argument("--user", default="")
     parser.add_argument("--only")
+    parser.add_argument("--named", action="store_true", help="the policy names the rule, which is asked only then")
     first = path.read_text().split("\n", 1)[0]
     return parser.parse_args(shlex.split(first.removeprefix(MARK)) if first.startswith(MARK) else [])
 
@@ -64,12 +65,16 @@ def run_documents(
         release = served or options.trainer or infer_release(document.object.get("spec"))
         view = FileView(documents, release)
         view.kueue = options.kueue or None
-        decision = review_object(_request(document, before, options), view, Policy(), release)
+        decision = review_object(_request(document, before, options), view, _policy(path, options), release)
         broken += decision.broken
         found += [
             (document.label, finding) for finding in decision.findings if every or finding.rule == path.parent.name
         ]
     return found, tuple(broken)
+
+
+def _policy(path: Path, options: argparse.Namespace) -> Policy:
+    return Policy(rules={path.parent.name: "warn"}) if options.named else Policy()
 
 
 def outcome(found: list[tuple[str, Judged]]) -> str:

@@ -51,6 +51,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="run it uninterrupted as well, and compare the checkpoints of one step part by part",
     )
+    parser.add_argument(
+        "--write",
+        metavar="FILE",
+        help="note the verdict in annotation checkpoint-guard.io/rehearsed of the TrainJob in FILE",
+    )
     add_output(parser, ("text", "json", "junit"))
     parser.epilog = "exit code: 0 it resumed, 1 it did not, 2 it could not be rehearsed"
 
@@ -73,6 +78,20 @@ def run(arguments: argparse.Namespace) -> int:
     except ImportError as error:
         complain([f"error: {error.name} is missing: pip install 'checkpoint-guard[rehearse]'"])
         return 2
+    target = None
+    if arguments.write is not None:
+        try:
+            import ruamel.yaml  # noqa: F401
+        except ImportError:
+            complain(["error: --write needs the library ruamel.yaml: pip install 'checkpoint-guard[fix]'"])
+            return 2
+        from webhook.cli.rehearsed import CannotNote, find_target, note
+
+        try:
+            target = find_target(arguments.write)
+        except CannotNote as error:
+            complain([f"error: --write {error}"])
+            return 2
     settings = Settings(
         command,
         arguments.directory,
@@ -100,7 +119,16 @@ def run(arguments: argparse.Namespace) -> int:
         progress.close()
         for one, handler in handlers.items():
             signal.signal(one, handler)
-    return _write(report, arguments.output)
+    code = _write(report, arguments.output)
+    if target is not None and report.code != 2:
+        import datetime
+
+        try:
+            note(target, report.verdict, datetime.datetime.now(datetime.UTC).date())
+        except CannotNote as error:
+            complain([f"error: --write {error}"])
+            return 2
+    return code
 
 
 def _write(report: Report, outputs: Any) -> int:

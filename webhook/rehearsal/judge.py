@@ -250,6 +250,8 @@ def _torn(seen: Seen) -> Iterator[Finding]:
         last = third.lines[-1] if third.lines else "it printed nothing"
         yield _found(rule, f"{torn} {how}, and start 3 ended with exit code {third.code}: {last}")
         return
+    if second.newest is not None and went_on_from(second) == 0:
+        return  # it begins anew each time, torn or not
     steps = third.steps()
     newest = third.newest
     if over and steps and _first_step(seen) is not None and steps[0] <= (_first_step(seen) or 0):
@@ -311,23 +313,33 @@ def _ranks(seen: Seen) -> Iterator[Finding]:
     for start in seen.starts:
         paths = {save.path for one in seen.starts for save in one.saves}
         writers: dict[str, set[int]] = {}
-        readers: dict[int, str] = {}
-        limit = min((save.began for save in start.saves), default=float("inf"))
         for one in start.inside.opened:
             if one.rank is None:
                 continue
             below = one.path.partition("/checkpoints/")[2]
             if one.how == "w" and _is_part(below, paths, start):
                 writers.setdefault(below, set()).add(one.rank)
-            elif one.how == "r" and one.at < limit and (top := _top(below, start)) is not None:
-                readers[one.rank] = top
         shared = sorted(path for path, ranks in writers.items() if len(ranks) > 1)
         if shared:
             ranks = ", ".join(str(rank) for rank in sorted(writers[shared[0]]))
             yield _found("unguarded-rank-write", f"ranks {ranks} all wrote {shared[0]}")
-        if len(set(readers.values())) > 1:
-            words = ", ".join(f"rank {rank} took {path}" for rank, path in sorted(readers.items()))
+        if words := apart(start):
             yield _found("ranks-resume-apart", words)
+
+
+def apart(start: Start) -> str:
+    """Which rank took which checkpoint, where they are of different steps; empty where they are not."""
+    limit = min((save.began for save in start.saves), default=float("inf"))
+    readers: dict[int, str] = {}
+    for one in start.inside.opened:
+        below = one.path.partition("/checkpoints/")[2]
+        if one.rank is not None and one.how == "r" and one.at < limit and (top := _top(below, start)) is not None:
+            readers[one.rank] = top
+    # Each may have a file of its own: what matters is the step, where the name has one.
+    steps = {step if (step := _step_of(start, path)) is not None else path for path in readers.values()}
+    if len(steps) < 2:
+        return ""
+    return ", ".join(f"rank {rank} took {path}" for rank, path in sorted(readers.items()))
 
 
 def _rank_count(start: Start) -> int:
@@ -357,7 +369,8 @@ def _loads(seen: Seen) -> Iterator[Finding]:
             continue
         if start.number == 3 and set(start.read[-1:]) & set(seen.starts[1].torn):
             continue
-        if fills and not any(one.get("filled") for one in began):
+        # To make room for what is loaded, DCP steps once with no learning rate: a load afterwards counts, too.
+        if fills and not any(one.get("filled") for one in began) and "optimizer" not in start.inside.loads:
             if seen.held is not None and not seen.held.get("optimizer"):
                 yield _found(
                     "weights-only-checkpoint",

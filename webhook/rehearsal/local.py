@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from webhook.rehearsal import contents
-from webhook.rehearsal.judge import Seen, judge
+from webhook.rehearsal.judge import Seen, apart, judge
 from webhook.rehearsal.model import CannotRehearse, Report, Save, Settings, Start
 from webhook.rehearsal.saves import key, look, newest
 from webhook.rehearsal.stage import Elsewhere, Scratch, Stage, TimedOut
@@ -109,6 +109,8 @@ class Rehearsal:
         except Elsewhere as error:
             self.starts.append(error.start)
         except CannotRehearse as error:
+            if isinstance(error, TimedOut) and error.start is not None:
+                self.starts.append(error.start)
             if not self._tells():
                 return Report(command, "not-rehearsable", self.starts, notes=self.notes, why=error.lines)
             self.notes.append(error.lines[0])
@@ -125,7 +127,10 @@ class Rehearsal:
 
     def _tells(self) -> bool:
         """Whether what was seen until something failed is a verdict: a restart that failed is one."""
-        return any(start.number > 1 and start.code not in (None, 0) for start in self.starts)
+        if any(start.number > 1 and start.code not in (None, 0) for start in self.starts):
+            return True
+        hangs = [start for start in self.starts[1:] if not start.saves and start.signal is None]
+        return any(apart(start) for start in hangs)
 
     # --- the starts
 
@@ -133,7 +138,8 @@ class Rehearsal:
         self, scratch: Scratch, name: str, directory: Path | None = None, more: Mapping[str, str] | None = None
     ) -> Stage:
         """A stage of this rehearsal."""
-        return Stage(scratch, self.settings, name, self.live, directory, more)
+        self._last = Stage(scratch, self.settings, name, self.live, directory, more)
+        return self._last
 
     def _first(self, scratch: Scratch) -> Start:
         start = Start(1)
@@ -160,7 +166,7 @@ class Rehearsal:
 
     def _second(self, scratch: Scratch) -> Start:
         start = Start(2)
-        with self.stage(scratch, "start 2", more=self._more()) as stage:
+        with self._timed(start), self.stage(scratch, "start 2", more=self._more()) as stage:
             start.newest = self._newest(stage)
             shapes = self._shapes()
             for attempt in range(_TRIES):
@@ -186,7 +192,7 @@ class Rehearsal:
 
     def _third(self, scratch: Scratch) -> Start:
         start = Start(3)
-        with self.stage(scratch, "start 3", more=self._more()) as stage:
+        with self._timed(start), self.stage(scratch, "start 3", more=self._more()) as stage:
             start.newest = self._newest(stage, self.starts[1].torn)
             self._unmarked(stage, start)
             wanted = 1 if self.starts[0].heard else 2
@@ -211,6 +217,15 @@ class Rehearsal:
         if second.signal == "SIGKILL" and start.newest is not None and start.newest.path not in known:
             second.torn.append(start.newest.path)
             start.newest = self._newest(stage, second.torn)
+
+    @contextmanager
+    def _timed(self, start: Start) -> Iterator[None]:
+        """A start that never saves again is told with the error: processes that read apart hang."""
+        try:
+            yield
+        except TimedOut as error:
+            error.start = self._finish(self._last, start)
+            raise
 
     def _wait(self, stage: Stage, start: Start, waits: str) -> Save | None:
         try:

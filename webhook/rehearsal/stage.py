@@ -253,8 +253,8 @@ class Stage:
             return None
         _, changed = self.changed()
         whole = [one for one in changed if one.complete is not False and not self._is_open(one)]
-        if time.monotonic() - self.track.last < _FOLDER and not self.processes.ended():
-            whole = [one for one in whole if one.complete or one.layout == "file"]
+        if not self.processes.ended():
+            whole = [one for one in whole if one.complete or one.layout == "file" or self._rests(one)]
         if not whole:
             self.go_on()
             return None
@@ -263,6 +263,12 @@ class Stage:
 
     def _only_writing(self) -> bool:
         return not any(event.kind in ("closed", "moved") for event in self.track.order)
+
+    def _rests(self, saved: Saved) -> bool:
+        """Whether nothing was written into it for a while: a folder that nobody can tell complete."""
+        path = f"{self.directory}/{saved.path}"
+        last = max((one.at for one in self.track.order if one.path.startswith(path)), default=0.0)
+        return time.monotonic() - last >= _FOLDER
 
     def _is_open(self, saved: Saved) -> bool:
         path = f"{self.directory}/{saved.path}" if saved.path != "." else self.directory
@@ -389,7 +395,8 @@ class Stage:
 
     def _read(self, start: Start) -> list[str]:
         """Checkpoints that were opened before anything was saved, in order, each at its last time."""
-        until = self.track.first_write or float("inf")
+        written = [one.at for one in start.inside.opened if one.how == "w" and self._is_own_state(one.path)]
+        until = min([self.track.first_write or float("inf"), *written])
         opened = [(one.at, one.path) for one in start.inside.opened if one.how == "r" and one.at < until]
         # What is read without Python, by a library of C++, inotify alone sees.
         opened += [(one.at, one.path) for one in self.track.reads if one.at < until]
@@ -407,6 +414,10 @@ class Stage:
                 paths[saved.path] = None
         return list(paths)
 
+    def _is_own_state(self, path: str) -> bool:
+        below = self.track.relative(path)
+        return below is not None and is_state(below)
+
 
 def holds(saved: Saved, path: str) -> bool:
     """Whether a file belongs to a checkpoint."""
@@ -420,7 +431,9 @@ class Elsewhere(CannotRehearse):
 
 
 class TimedOut(CannotRehearse):
-    """Nothing was saved in time."""
+    """Nothing was saved in time. ``start`` is filled by whoever ends the stage."""
+
+    start: Start | None = None
 
 
 def _free_port() -> int:

@@ -125,7 +125,9 @@ class Watcher:
                 return
             try:
                 self._paths[self._inotify.add_watch(path, mask | flags.ONLYDIR)] = Place(path, place.reads)
-                with os.scandir(path) as entries:
+                with os.scandir(path) as found:
+                    # What was written before the watch is told in the order in which it was written.
+                    entries = sorted(found, key=_written) if tell else list(found)
                     for entry in entries:
                         folder = entry.is_dir(follow_symlinks=False)
                         if folder and (place.reads or entry.name not in _LEFT_OUT):
@@ -144,6 +146,13 @@ class Watcher:
         for wd, place in list(self._paths.items()):
             if place.path == old or place.path.startswith(old + "/"):
                 self._paths[wd] = Place(new + place.path[len(old) :], place.reads)
+
+
+def _written(entry: os.DirEntry[str]) -> int:
+    try:
+        return entry.stat(follow_symlinks=False).st_mtime_ns
+    except OSError:
+        return 0
 
 
 class Poller:

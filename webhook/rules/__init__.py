@@ -26,6 +26,7 @@ from webhook.rules.missing_claim import RULE as MISSING_CLAIM
 from webhook.rules.missing_trainer_label import RULE as MISSING_TRAINER_LABEL
 from webhook.rules.no_restart_budget import RULE as NO_RESTART_BUDGET
 from webhook.rules.node_local_checkpoint import RULE as NODE_LOCAL_CHECKPOINT
+from webhook.rules.not_rehearsed import RULE as NOT_REHEARSED
 from webhook.rules.per_attempt_directory import RULE as PER_ATTEMPT_DIRECTORY
 from webhook.rules.pods_retry_alone import RULE as PODS_RETRY_ALONE
 from webhook.rules.read_only_checkpoint import RULE as READ_ONLY_CHECKPOINT
@@ -99,6 +100,7 @@ RULES: Final[tuple[Rule, ...]] = (
     LOST_BY_KUEUE,
     SHORT_GRACE,
     CLAIMS_ON_WORKER_CLUSTER,
+    NOT_REHEARSED,
     *(_about_programs(*entry) for entry in PROGRAM_RULES.items()),
     # The last: it tells what the others were not shown.
     JUDGED_IN_PART,

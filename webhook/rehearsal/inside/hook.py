@@ -113,6 +113,8 @@ def _opened(args: Any) -> None:
     named = _text(path)
     if named is None or named.startswith(_SKIPPED):
         return
+    if isinstance(flags, int) and flags & getattr(os, "O_DIRECTORY", 0):
+        return  # a folder that is taken apart
     if isinstance(mode, str):
         writes = any(letter in mode for letter in "wax+")
     else:
