@@ -219,10 +219,13 @@ def test_the_role_gives_the_one_configmap_and_no_other(cluster: Cluster) -> None
     """By deploy/base/rbac.yaml, as the guard asks: a list and a watch of the one name."""
     rights = [one for one in yaml.safe_load_all(RBAC.read_text()) if one["kind"] in ("Role", "RoleBinding")]
     space = "checkpoint-guard"
+    for one in rights:
+        if one["kind"] == "RoleBinding":  # the account that other tests use has more rights
+            one["metadata"]["name"] = one["subjects"][0]["name"] = "e2e-policy-reader"
     cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": space}}, *rights)
     name = "checkpoint-guard-policy"
     cluster.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": space}})
-    who = ("--as", f"system:serviceaccount:{space}:checkpoint-guard")
+    who = ("--as", f"system:serviceaccount:{space}:e2e-policy-reader")
     path = f"/api/v1/namespaces/{space}/configmaps"
     asked = f"{path}?fieldSelector=metadata.name%3D{name}"
 
