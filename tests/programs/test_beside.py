@@ -122,3 +122,37 @@ FITTED = "import joblib\nfrom {top} import Model\nmodel = Model()\nmodel.{fit}\n
 def test_an_estimator_that_is_saved_when_it_is_done(top: str, fit: str, save: str, fires: bool) -> None:
     found = remarks(python(FITTED.format(top=top, fit=fit, save=save), ENV))
     assert ("never-saved" in found) is fires
+
+
+ORBAX = """
+import orbax.checkpoint as ocp
+options = ocp.CheckpointManagerOptions(preservation_policy=ocp.checkpoint_managers.{policy})
+with ocp.CheckpointManager("/mnt/ckpt/run", options=options) as keeper:
+    state = keeper.restore(keeper.latest_step())
+    for n in range(9):
+        keeper.save(n, args=ocp.args.StandardSave(state))
+"""
+
+
+@pytest.mark.parametrize(
+    ("policy", "fires"),
+    [("LatestN(1)", True), ("LatestN(n=1)", True), ("LatestN(3)", False), ("EveryNSteps(1)", False)],
+)
+def test_a_policy_that_keeps_one(policy: str, fires: bool) -> None:
+    assert ("single-checkpoint-kept" in remarks(python(ORBAX.format(policy=policy), ENV))) is fires
+
+
+PLAYED = """
+from stable_baselines3 import PPO
+from stable_baselines3.common.callbacks import CheckpointCallback
+model = PPO.load({path}, env=env)
+model.learn(9, callback=CheckpointCallback(save_freq=9, save_path="/mnt/ckpt/run"))
+"""
+
+
+@pytest.mark.parametrize(
+    ("path", "fires"),
+    [('"/mnt/ckpt/run/rl_model_4000_steps"', True), ("newest()", False), ('"/mnt/ckpt/run/best_model"', False)],
+)
+def test_a_player_that_begins_at_one_checkpoint(path: str, fires: bool) -> None:
+    assert ("fixed-resume-path" in remarks(python(PLAYED.format(path=path), ENV))) is fires

@@ -45,7 +45,7 @@ def _use(script: Script, python: Python, manager: Call, alone: bool) -> Use:
         keep = call_setting(python, options[0], "max_to_keep", None)
         every = call_setting(python, options[0], "save_interval_steps", 1)
         if any(options[0].argument(name) is not None for name in _POLICIES):
-            keep = turned(keep, UNKNOWN)
+            keep = _latest(python, options[0]) or turned(keep, UNKNOWN)
     elif given or manager.open_ended:
         keep, every = turned(keep, UNKNOWN), turned(every, UNKNOWN)
     if cleans_up(python) or any(True for _ in python.methods("delete")):
@@ -61,8 +61,17 @@ def _use(script: Script, python: Python, manager: Call, alone: bool) -> Use:
         keep=keep,
         # An interval of one is what a loop that calls save() now and then uses: it says nothing.
         every=every if every.given else turned(every, UNKNOWN),
-        keep_fix="max_to_keep=3" if keep.call is not None else "",
+        keep_fix=f"{keep.name}=3" if keep.call is not None else "",
     )
+
+
+def _latest(python: Python, options: Call) -> Setting | None:
+    """``preservation_policy=LatestN(3)``, the newer way to say ``max_to_keep=3`` (``preservation_policy.py``)."""
+    policy = options.argument("preservation_policy")
+    for call in python.named("LatestN"):
+        if call.node is policy:
+            return call_setting(python, call, "n", None, 0)
+    return None
 
 
 FRAMEWORK = Framework(

@@ -53,6 +53,7 @@ def look(script: Script) -> Iterator[Remark]:
             if "resume" in name and flag.place not in known and (_is_one(flag.value) or _is_name_of_one(flag.value)):
                 yield _remark(flag.place, flag.value, _newest_of_flag(script, invocation, flag))
     yield from _loaded(script)
+    yield from _begun_from(script)
 
 
 def _newest_of_flag(script: Script, invocation: Invocation, flag: Flag) -> str:
@@ -88,6 +89,19 @@ def _loaded(script: Script) -> Iterator[Remark]:
         yield _remark(load.python.at(load.call), value, with_import(load.python, fix, "glob", "os"))
 
 
+def _begun_from(script: Script) -> Iterator[Remark]:
+    """``PPO.load("/ckpt/rl_model_10000_steps")`` of Stable-Baselines3, beside the callback that saves more of them."""
+    for use in find_uses(script):
+        if use.framework.id != "stable-baselines3" or use.python is None:
+            continue
+        for call in use.python.methods("load"):
+            node = call.argument("path", 0)
+            value = _only(use.python, node, call.around) if node is not None else UNKNOWN
+            if call.name.startswith("stable_baselines3.") and _is_one(value):
+                yield _remark(use.python.at(call), value, use.resume_fix or use.framework.resume_fix)
+                return
+
+
 def _only(python: Python, node: ast.expr, around: Around | None) -> Value:
     """The one value that it may have but for none at all (``path if os.path.exists(path) else None``)."""
     found = [
@@ -103,6 +117,9 @@ def _is_one(value: Value) -> bool:
     if any(part.startswith("version_") and part[8:].isdecimal() for part in value.split("/")):
         return True  # Lightning makes another at every start
     last = value.rstrip("/").rpartition("/")[2].lower()
+    counted = last.removesuffix(".zip").removesuffix("_steps")
+    if counted != last and counted[-1:].isdecimal():
+        return True  # Stable-Baselines3's ``rl_model_10000_steps.zip``
     for suffix in (".pt", ".pth", ".ckpt", ".bin", ".safetensors"):
         last = last.removesuffix(suffix)
     letters = last.rstrip("0123456789")
