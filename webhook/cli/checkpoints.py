@@ -21,7 +21,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "List the checkpoints of a run: by exec in a pod of it, else by a short-lived pod that mounts the claim."
     )
     add_flags(parser, timeout=60.0)
-    parser.epilog = "exit code: 0 listed (an empty directory too), 2 it could not be read"
+    parser.epilog = "exit code: 0 success (also for an empty directory), 2 could not read"
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -50,7 +50,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-n", "--namespace", type=object_name, help="the TrainJob's namespace")
     parser.add_argument("--policy", metavar="FILE", help="the policy file of the cluster, for the number of restarts")
     add_output(parser, ("text", "json"))
-    parser.epilog = "exit code: 0 converted, 1 some field has no place, which is named, 2 it cannot be converted"
+    parser.epilog = "exit code: 0 converted, 1 a field has no equivalent (named), 2 could not convert"
 
 
 def _runtime(text: str) -> tuple[str, str]:

@@ -1,4 +1,4 @@
-"""``ckptguard delete NAME``: delete a run; its data stays, and the command says where."""
+"""``ckptguard delete NAME``: delete a run; its checkpoints stay, and the command says where."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--with-data", action="store_true", help="also where the claim with the checkpoints goes with the run"
     )
-    parser.epilog = "exit code: 0 deleted, 2 it could not be, or its data would have gone with it"
+    parser.epilog = "exit code: 0 deleted, 2 could not delete, or the data would be deleted too"
 
 
 def run(arguments: argparse.Namespace) -> int:

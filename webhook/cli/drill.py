@@ -21,7 +21,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "goes on from there. It costs the run one restart."
     )
     add_flags(parser, ("text", "json", "junit"))
-    parser.epilog = "exit code: 0 it resumed, 1 it did not, 2 it could not be tried"
+    parser.epilog = "exit code: 0 resumed, 1 did not resume from a checkpoint, 2 could not try"
 
 
 def run(arguments: argparse.Namespace) -> int:

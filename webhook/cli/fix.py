@@ -67,7 +67,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     which.add_argument("--diff", action="store_true", help="print the changes and write nothing (default)")
     which.add_argument("--write", action="store_true", help="write the changes into the files")
     parser.add_argument("--unsafe", action="store_true", help="change lines of programs too, not only fields")
-    parser.epilog = "exit code: 0 nothing is left, 1 something was not applied, 2 could not be done"
+    parser.epilog = "exit code: 0 all applied, 1 something was not applied, 2 failed"
 
 
 def run(arguments: argparse.Namespace) -> int:

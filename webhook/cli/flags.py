@@ -13,21 +13,21 @@ def add_flags(parser: argparse.ArgumentParser, outputs: Sequence[str]) -> None:
     """The flags that both commands take."""
     parser.add_argument("files", metavar="FILE", nargs="*", help="YAML or JSON, a folder, or - for standard input")
     parser.add_argument(
-        "-f", "--filename", metavar="FILE", action="append", default=[], dest="more", help="the same, as for kubectl"
+        "-f", "--filename", metavar="FILE", action="append", default=[], dest="more", help="same as FILE"
     )
     parser.add_argument(
         "-n",
         "--namespace",
         metavar="NAMESPACE",
         type=_namespace,
-        help="of objects that name none; default: the only one that occurs among FILE and --state, else default",
+        help='namespace of objects without one (default: the only namespace in FILE and --state, else "default")',
     )
     parser.add_argument(
         "--exclude",
         metavar="GLOB",
         action="append",
         default=[],
-        help="leave out files and folders of FILE by path or name, e.g. 'overlays/*'; repeatable",
+        help="skip files and folders by path or name, e.g. 'overlays/*'; repeatable",
     )
     parser.add_argument(
         "--state",
@@ -46,7 +46,7 @@ def add_flags(parser: argparse.ArgumentParser, outputs: Sequence[str]) -> None:
         metavar="RELEASE",
         type=_release,
         help="the Kubeflow Trainer release: "
-        f"{', '.join(release.value for release in Release)}; else told by the override field that a TrainJob uses",
+        f"{', '.join(release.value for release in Release)} (default: by the override field in use, else the newest)",
     )
     add_output(parser, outputs)
 

@@ -40,7 +40,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--name", type=_run_name, default="train", help="name of the runtime; the others begin with it (default train)"
     )
-    parser.add_argument("-n", "--namespace", type=_label, help="namespace of the three")
+    parser.add_argument("-n", "--namespace", type=_label, help="namespace of the three objects")
     parser.add_argument(
         "--trainer",
         metavar="RELEASE",
@@ -51,7 +51,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--policy", metavar="FILE", help="the policy file of the cluster")
     parser.add_argument("--kubeconfig", metavar="FILE", help="where to look for classes; default: kubectl's")
     parser.add_argument("--context", help="context of the kubeconfig")
-    parser.epilog = "exit code: 0, or 2 where something is missing, which is named"
+    parser.epilog = "exit code: 0 success, 2 a required value is missing (named on stderr)"
 
 
 def _number(text: str) -> int:

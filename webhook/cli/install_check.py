@@ -1,4 +1,4 @@
-"""``ckptguard install-check``: does the API server ask the guard, and does it answer as it should?"""
+"""``ckptguard install-check``: check that the API server calls the webhook and gets correct answers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from webhook.cli.outputs import write_json
 def configure(parser: argparse.ArgumentParser) -> None:
     """The flags of ``install-check``."""
     parser.description = (
-        "Create a good and a bad runtime and TrainJob by dry-run through the API server until each is answered as "
+        "Send a good and a bad runtime and TrainJob to the API server as a dry-run until each is answered as "
         "expected; else say what is wrong. Nothing is stored."
     )
     parser.add_argument(
@@ -34,7 +34,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     add_kubeconfig(parser)
     add_output(parser)
-    parser.epilog = "exit code: 0 as expected, 1 not, 2 no cluster could be asked"
+    parser.epilog = "exit code: 0 the guard works, 1 it does not, 2 could not reach a cluster"
 
 
 def _seconds(text: str) -> float:

@@ -33,7 +33,7 @@ INTERMIXED = True
 def configure(parser: argparse.ArgumentParser) -> None:
     """The flags of ``pods``."""
     add_flags(parser, ("text", "json"))
-    parser.epilog = "exit code: 0, or 2 where something could not be read or has no runtime"
+    parser.epilog = "exit code: 0 success, 2 an object could not be read or has no runtime"
 
 
 def run(arguments: argparse.Namespace) -> int:

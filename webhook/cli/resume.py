@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """The flags of ``resume``."""
-    parser.description = "Go on with a suspended run, wait for its new pod, and read from where it goes on."
+    parser.description = "Resume a suspended run, wait for its new pod, and report the step it continues from."
     add_flags(parser)
     choice = parser.add_mutually_exclusive_group()
     choice.add_argument(
@@ -25,7 +25,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="go on from this checkpoint: newer ones are renamed into .set-aside, nothing is deleted",
     )
     choice.add_argument("--undo", action="store_true", help="put back what --from-step set aside last, then go on")
-    parser.epilog = "exit code: 0 it resumed, 1 it did not, 2 it could not be resumed"
+    parser.epilog = "exit code: 0 resumed, 1 did not resume from a checkpoint, 2 could not try"
 
 
 def _step(text: str) -> int:

@@ -24,7 +24,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--old", metavar="FILE", help="current objects; matching ones in FILE are reviewed as updates")
     parser.add_argument("--policy", metavar="FILE", help="the policy file")
     parser.add_argument(
-        "--without-guard", action="store_true", help="judge the objects as they are, without what the guard fills in"
+        "--without-guard", action="store_true", help="review the objects as written, without the guard's defaults"
     )
     parser.add_argument(
         "--fail-on",
@@ -48,7 +48,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     programs.add_argument("--nodes", metavar="N", type=_number, help="nodes that it runs on (default 1)")
     programs.add_argument("--directory", metavar="DIR", help="where its checkpoints have to go, and CKPT_DIR for it")
-    parser.epilog = "exit code: 0 nothing against it, 1 a finding that fails (--fail-on), 2 could not review"
+    parser.epilog = "exit code: 0 no finding that fails, 1 a finding that fails (see --fail-on), 2 could not review"
 
 
 def _number(text: str) -> int:

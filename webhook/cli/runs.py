@@ -50,7 +50,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--policy", metavar="FILE", help="the policy file of the cluster")
     add_output(parser, ("text", "json"))
-    parser.epilog = "exit code: 0 listed (none at all too), 2 the runs cannot be listed, 130 after Ctrl-C"
+    parser.epilog = "exit code: 0 success (also with no runs), 2 could not list, 130 after Ctrl-C"
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -28,11 +28,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--trainer",
         metavar="RELEASE",
         type=trainer_release,
-        help=f"the Trainer release: {RELEASES}; else told by the cluster's CRD",
+        help=f"the Trainer release: {RELEASES}; default: read from the cluster's CRD",
     )
     add_kubeconfig(parser)
     add_output(parser)
-    parser.epilog = "exit code: 0 none lacks anything (any more), 1 some do, 2 it could not be told"
+    parser.epilog = "exit code: 0 all complete, 1 some lack defaults, 2 could not check"
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -80,7 +80,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     add_output(parser, ("text", "json", "junit", "sarif", "line"))
     parser.epilog = (
-        "exit code: 0 nothing against it, 1 a finding that fails (--fail-on), 2 could not scan or not write the reports"
+        "exit code: 0 no finding that fails, 1 a finding that fails (see --fail-on), 2 could not scan or report"
     )
 
 

@@ -17,7 +17,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """The flags of ``stop``."""
     parser.description = "Suspend a run and wait until its pods are gone. The checkpoints stay where they are."
     add_flags(parser)
-    parser.epilog = "exit code: 0 stopped, 2 it could not be stopped"
+    parser.epilog = "exit code: 0 stopped, 2 could not stop"
 
 
 def run(arguments: argparse.Namespace) -> int:

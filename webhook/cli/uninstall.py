@@ -25,7 +25,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--registration", action="store_true", help="the webhook configurations alone: switch it off")
     add_kubeconfig(parser)
-    parser.epilog = "exit code: 0 all of it is gone, 1 some is not, 2 no cluster could be asked"
+    parser.epilog = "exit code: 0 all removed, 1 something is left, 2 could not reach a cluster"
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -1,4 +1,4 @@
-"""A claim of the pods can be mounted no more: it is terminating, Lost, or a block device under a mount.
+"""A claim used by the pods can no longer be mounted: it is terminating, Lost, or a block device.
 
 Symptom: the pods stay Pending or in ContainerCreating although the claim is there.
 Fix: name a claim that is not being deleted, not Lost, and of volumeMode Filesystem.
