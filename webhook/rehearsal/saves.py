@@ -94,6 +94,8 @@ class Track:
         """Writes, renames and removals of the present save, in order."""
         self.reads: list[Event] = []
         self.last = 0.0
+        self.touched: dict[str, float] = {}
+        """When each file was last written."""
         self.first_write: float | None = None
         """Of the start: reads before it are what a restart reads."""
         self.existed: set[str] = set()
@@ -122,7 +124,7 @@ class Track:
             self._follow(event)
             if event.kind == "closed" and not self.order:
                 continue
-            self.last = event.at
+            self.last = self.touched[event.path] = event.at
             if event.kind != "gone" or self.order:
                 self.order.append(event)
             if event.kind in ("made", "write", "moved"):

@@ -267,7 +267,7 @@ class Stage:
     def _rests(self, saved: Saved) -> bool:
         """Whether nothing was written into it for a while: a folder that nobody can tell complete."""
         path = f"{self.directory}/{saved.path}"
-        last = max((one.at for one in self.track.order if one.path.startswith(path)), default=0.0)
+        last = max((at for one, at in self.track.touched.items() if one.startswith(path)), default=0.0)
         return time.monotonic() - last >= _FOLDER
 
     def _is_open(self, saved: Saved) -> bool:
@@ -289,9 +289,12 @@ class Stage:
     ) -> Save | None:
         """Wait for the checkpoint of one step, by its name, else by what copies of it say. None: it was never saved."""
         began, copies = time.monotonic(), dict[str, Save]()
+        waits_rest: Saved | None = None
         while True:
             self.track.begin()
-            while not any(event.kind in ("closed", "moved") for event in self.track.order):
+            while waits_rest or not any(event.kind in ("closed", "moved") for event in self.track.order):
+                if waits_rest and self._rests(waits_rest):
+                    break
                 self.pump(0.02)
                 if self.processes.ended():
                     break
@@ -301,7 +304,9 @@ class Stage:
             ended = self.processes.ended()
             _, found = look(self.directory)
             one = next((one for one in found.saved if one.path == path), None)
-            if one is not None and one.complete is not False and not self._is_open(one):
+            unsure = one is not None and not (one.complete or one.layout == "file" or ended or self._rests(one))
+            waits_rest = one if unsure else None
+            if one is not None and not unsure and one.complete is not False and not self._is_open(one):
                 save = self.saved(one)
                 if numbered:
                     return save
