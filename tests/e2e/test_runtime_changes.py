@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,8 @@ from tests.e2e.test_upgrade import (
     trainjob,
 )
 
+_STAYS = 20
+"""Seconds after which a JobSet that has not followed its TrainJob does not: it follows within two."""
 PAIRS = tuple(Pair("own-plain", "a", state) for state in (BEFORE, AFTER, RUNNING))
 
 
@@ -68,7 +71,11 @@ def test_an_edit_up_to_2_2(release: str, clusters: Clusters, tmp_path: Path) -> 
 
     plane.apply(_edited(namespace))
     for pair in PAIRS:
-        assert not _follows(plane, namespace, pair), pair
+        _suspend(plane, namespace, pair.name, pair.state == RUNNING)
+    time.sleep(_STAYS)
+    for pair in PAIRS:
+        jobset = plane.wait_for(JOBSETS, pair.name, namespace)
+        assert _suspended(jobset) is not (pair.state == RUNNING), pair
         assert rescue(plane, namespace, pair.name) == 0, pair
         assert _agrees(plane, namespace, pair.name), pair
 
