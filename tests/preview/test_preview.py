@@ -271,6 +271,7 @@ def test_memory_stays_level(tmp_path: Path) -> None:
     assert int(run.stdout.splitlines()[-1]) < 80 * 1024
 
 
+@pytest.mark.full  # a figure: it is measured, and no change is refused for it
 def test_no_slower_than_a_third_of_reading_json(tmp_path: Path) -> None:
     facts = {"nodes": 4, "directory": "/mnt/ckpt/run", "volume": "ckpt", "claim": "train-ckpt", "storage": "many-nodes"}
     more = {"patched": [], "facts": facts, "trainer": "2.3", "durationMs": 0.412, "policyHash": "0123456789ab"}
