@@ -46,7 +46,7 @@ def test_program(case: Case, tmp_path: Path) -> None:
     assert answer["verdict"] == ("resumed" if case.rule in (None, "no-flush-on-sigterm") else "not-resumed")
 
 
-def test_half_of_them_are_clean() -> None:
+def test_the_corpus_has_each_kind_and_clean_ones() -> None:
     clean = [case for case in CASES if case.rule is None]
     assert len(CASES) >= 40
     assert len({case.rule for case in CASES if case.rule}) >= 13
