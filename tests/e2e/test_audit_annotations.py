@@ -102,6 +102,7 @@ def test_our_log_has_a_line_for_each_request(guard: Guard, project: Project) -> 
         "volume": "checkpoint-guard",
         "claim": CLAIM,
         "storage": "many-nodes",
+        "program": {"state": "in-image", "path": "train.py", "line": None, "reason": None},
     }
     assert [finding["rule"] for finding in refused["findings"]] == ["ephemeral-checkpoint"]
     assert accepted["trainer"] == project.minor

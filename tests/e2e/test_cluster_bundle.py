@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from subprocess import CompletedProcess
 
 import pytest
@@ -13,9 +14,16 @@ from tests.e2e.controlplane.guard import Guard
 TIMES = 200
 
 
+@pytest.fixture(autouse=True)
+def _class(cluster: Cluster) -> Iterator[None]:
+    """The class of the claims; no other test finds it among those to choose from."""
+    cluster.apply(shared_class())
+    yield
+    cluster.kubectl("delete", "storageclass", "shared")
+
+
 @pytest.mark.parametrize("release", ["2.3.0"], indirect=True)
 def test_a_bundle_is_never_denied_for_what_came_a_moment_ago(guard: Guard, cluster: Cluster, namespace: str) -> None:
-    cluster.apply(shared_class())
     for number in range(TIMES):
         name = f"bundle-{number}"
         bundle = as_list(
@@ -34,7 +42,6 @@ def test_a_bundle_is_never_denied_for_what_came_a_moment_ago(guard: Guard, clust
 
 @pytest.mark.parametrize("release", ["2.3.0"], indirect=True)
 def test_namespaces_may_be_deleted_under_it(guard: Guard, cluster: Cluster) -> None:
-    cluster.apply(shared_class())
     for number in range(5):
         name = cluster.new_namespace(prefix="short")
         cluster.apply(claim("ckpt", name), runtime("plain", name, on_claim("ckpt")))

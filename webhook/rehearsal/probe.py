@@ -84,6 +84,8 @@ def _renamed(scratch: Scratch, seen: Seen, newest: Saved) -> tuple[Path, str, st
     same = [one for one in found.saved if re.sub(r"\d+", "#", one.path) == shape and one.complete is not False]
     torn = {path for start in seen.starts for path in start.torn}
     rest = sorted((one for one in same if one.path != newest.path and one.path not in torn), key=lambda one: one.mtime)
+    if rest and _parts(scratch.directory / newest.path) != _parts(scratch.directory / rest[-1].path):
+        return None  # the last start was killed: what it wrote last may lack the program's own mark of a whole one
     digits = len(str(newest.step))
     older = _with_step(newest.path, newest.step, int("9" * digits))
     newer = _with_step(newest.path, newest.step, 10**digits)
@@ -101,6 +103,13 @@ def _renamed(scratch: Scratch, seen: Seen, newest: Saved) -> tuple[Path, str, st
     except OSError:
         return None
     return folder, older, newer
+
+
+def _parts(saved: Path) -> set[str]:
+    """The files that a checkpoint consists of, whatever step their names hold."""
+    if not saved.is_dir():
+        return set()
+    return {re.sub(r"\d+", "#", str(file.relative_to(saved))) for file in saved.rglob("*")}
 
 
 def _with_step(path: str, step: int, other: int) -> str | None:
