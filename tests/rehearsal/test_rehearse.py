@@ -148,7 +148,12 @@ time.sleep(600)
 def test_interrupted_it_leaves_nothing_behind(scratch: Path, tmp_path: Path) -> None:
     path = program(tmp_path, LEAVES)
     command = [sys.executable, "-m", "webhook", "rehearse", "--", sys.executable, path]
-    with subprocess.Popen(command, env={**os.environ, "TMPDIR": str(scratch)}, stderr=subprocess.PIPE) as process:
+    with subprocess.Popen(
+        command,
+        env={**os.environ, "TMPDIR": str(scratch)},
+        stderr=subprocess.PIPE,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),  # ignored in a shell's background
+    ) as process:
         until = time.monotonic() + 30
         while time.monotonic() < until and sum(1 for _ in ours(scratch)) < 3:
             time.sleep(0.05)

@@ -39,9 +39,9 @@ def nothing_kept() -> None:
 def test_each_python_text_is_parsed_once(monkeypatch: pytest.MonkeyPatch, directory: str | None) -> None:
     parsed: list[str] = []
 
-    def counted(text: str) -> Source:
+    def counted(text: str, **bounds: int) -> Source:
         parsed.append(text)
-        return Source(text)
+        return Source(text, **bounds)
 
     monkeypatch.setattr(sources, "Source", counted)
     texts = [["python", "-c", python_text(seed)] for seed in range(12)]
@@ -64,9 +64,9 @@ def test_each_shell_text_is_parsed_once(monkeypatch: pytest.MonkeyPatch, directo
 def test_what_is_more_than_the_budget_is_not_read_and_said_to_be_so(monkeypatch: pytest.MonkeyPatch) -> None:
     parsed: list[int] = []
 
-    def counted(text: str) -> Source:
+    def counted(text: str, **bounds: int) -> Source:
         parsed.append(len(text))
-        return Source(text)
+        return Source(text, **bounds)
 
     monkeypatch.setattr(sources, "Source", counted)
     objects = programs([["python", "-c", python_text(seed, 30_000)] for seed in range(16)])

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from functools import lru_cache
 from typing import Final
+
+from webhook.model.caches import kept_texts
 
 LONGEST: Final = 32768
 """Characters of one item of command or args that is read."""
@@ -46,7 +47,7 @@ TOOLS: Final = frozenset(
 _WORD: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 
 
-@lru_cache(maxsize=2048)
+@kept_texts(256)
 def words_in(name: str) -> tuple[str, ...]:
     """The words of a name, in small letters: ``load_state_dict``, ``DataLoader``, ``train-v2.py``."""
     return tuple(word.lower() for word in _WORD.findall(name[:256]))
