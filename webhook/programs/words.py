@@ -47,7 +47,7 @@ TOOLS: Final = frozenset(
 _WORD: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 
 
-@kept_texts(256)
+@kept_texts(128)
 def words_in(name: str) -> tuple[str, ...]:
     """The words of a name, in small letters: ``load_state_dict``, ``DataLoader``, ``train-v2.py``."""
     return tuple(word.lower() for word in _WORD.findall(name[:256]))
