@@ -14,7 +14,9 @@ from tests.rehearsal.corpus import CASES, Case
 from tests.rehearsal.venvs import interpreter
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the machine that is tried is Linux")
-PARAMETERS = [pytest.param(case, id=case.name, marks=[pytest.mark.full] * (case.needs == "full")) for case in CASES]
+# Full: on two cores with other tests beside them, about one program in a hundred is still judged by what its kill left
+# half seen, and a false accusation in a run of CI says nothing about the change.
+PARAMETERS = [pytest.param(case, id=case.name, marks=pytest.mark.full) for case in CASES]
 
 
 @pytest.mark.parametrize("case", PARAMETERS)

@@ -256,8 +256,8 @@ def _torn(seen: Seen) -> Iterator[Finding]:
     newest = third.newest
     if over and steps and _first_step(seen) is not None and steps[0] <= (_first_step(seen) or 0):
         yield _found(rule, f"{torn} {how}: nothing else was there, and start 3 began anew")
-    elif third.read and third.read[-1] not in (*second.torn, newest.path if newest is not None else ""):
-        return  # it went on from another whole one, torn or not: that is told as the wrong choice
+    elif second.read and second.newest is not None and second.newest.path not in second.read:
+        return  # it takes another than the newest each time, torn or not: that is told as the wrong choice
     elif newest is not None and newest.step is not None and steps and _behind(steps[0], newest.step, third):
         yield _found(rule, f"{torn} {how}; start 3 began anew, although {_named(newest)} was whole")
     elif (
@@ -265,7 +265,7 @@ def _torn(seen: Seen) -> Iterator[Finding]:
         and newest.step is not None
         and third.read
         and newest.path not in third.read
-        and torn not in third.read
+        and not set(second.torn) & set(third.read)
     ):
         yield _found(rule, f"{torn} {how}; start 3 took {third.read[-1]}, although {_named(newest)} was whole")
 
