@@ -21,7 +21,7 @@ from webhook.model.labels import contradiction, is_label_key, is_label_value
 from webhook.model.moment import DAY, day_of, parse_duration, parse_moment
 from webhook.model.names import RUNTIME_KINDS, TIER
 from webhook.model.nearest import near
-from webhook.model.policy import NEVER_DENIES, NO_EXCEPTION, Limits, Policy, Selector
+from webhook.model.policy import NEVER_DENIES, NO_EXCEPTION, Policy, Selector
 from webhook.model.size import parse_bytes, parse_count
 
 Steps = tuple[Step, ...]
@@ -456,4 +456,3 @@ def _entry(raw: Mapping[str, Any], context: Context) -> Iterator[Fault]:
 
 _WHOLE: Final[dict[str, Check]] = {"Requirement": _requirement, "Selector": _selector, "NamespaceEntry": _entry}
 __all__ = ["GUARDED", "Context", "Fault", "check", "warnings"]
-DEFAULT_DAYS: Final = Limits().exception_days

@@ -7,7 +7,6 @@ in place. 3. To the next save. Then, on copies: which of two checkpoints is take
 
 from __future__ import annotations
 
-import errno
 import os
 import re
 import shutil
@@ -375,8 +374,3 @@ def _known_trouble(lines: list[str]) -> tuple[str, ...]:
         if _FULL.search(line):
             return "the disk is full: set TMPDIR to a place with more room", line
     return ()
-
-
-def is_full(error: OSError) -> bool:
-    """Whether there is no room left."""
-    return error.errno in (errno.ENOSPC, errno.EDQUOT)
