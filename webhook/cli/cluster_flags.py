@@ -22,6 +22,24 @@ def add_kubeconfig(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--kubeconfig", metavar="FILE", help="default: the pod's service account, else kubectl's")
 
 
+def add_scope(parser: argparse.ArgumentParser, one: str, every: str) -> None:
+    """``-n`` or ``-A``. ``one``, ``every``: what their help says."""
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument("-n", "--namespace", type=object_name, help=one)
+    where.add_argument("-A", "--all-namespaces", action="store_true", help=every)
+
+
+def add_context(parser: argparse.ArgumentParser) -> None:
+    """``--context`` and ``--kubeconfig``."""
+    parser.add_argument("--context", help="context of the kubeconfig; default: the current one")
+    add_kubeconfig(parser)
+
+
+def add_dump(parser: argparse.ArgumentParser, text: str) -> None:
+    """``--state``: a dump where else a cluster is read. ``text``: what its help says."""
+    parser.add_argument("--state", metavar="PATH", action="append", default=[], help=text)
+
+
 def add_output(parser: argparse.ArgumentParser) -> None:
     """``--output``."""
     parser.add_argument("-o", "--output", choices=("text", "json"), default="text", help="the format (default text)")

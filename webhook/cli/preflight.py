@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from webhook.cli.cluster_flags import RELEASES, add_kubeconfig, connect, object_name, trainer_release
+from webhook.cli.cluster_flags import RELEASES, add_context, add_dump, add_scope, connect, trainer_release
 from webhook.cli.output import complain
 from webhook.cli.outputs import add_output, printed, write_outputs
 from webhook.model.printable import printable
@@ -41,19 +41,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     change.add_argument("--runtime", metavar="FILE", help="the runtimes of this file are applied; - is standard input")
     change.add_argument("--delete-runtime", metavar="[KIND/]NAME", help="this runtime is deleted")
     change.add_argument("--kueue", metavar="RELEASE", type=_kueue, help="Kueue becomes this release: 0.17, 0.19, 0.20")
-    where = parser.add_mutually_exclusive_group()
-    where.add_argument("-n", "--namespace", type=object_name, help="default: that of the context; of a dump: all")
-    where.add_argument("-A", "--all-namespaces", action="store_true", help="the runs of all namespaces")
-    parser.add_argument("--context", help="context of the kubeconfig; default: the current one")
-    add_kubeconfig(parser)
+    add_scope(parser, one="default: that of the context; of a dump: all", every="the runs of all namespaces")
+    add_context(parser)
     parser.add_argument("--live", action="store_true", help="look at the cluster, which is the default")
-    parser.add_argument(
-        "--state",
-        metavar="PATH",
-        action="append",
-        default=[],
-        help=f"a dump instead of a cluster; file, folder or -; repeatable ({_DUMP})",
-    )
+    add_dump(parser, f"a dump instead of a cluster; file, folder or -; repeatable ({_DUMP})")
     parser.add_argument(
         "--from",
         dest="running",

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from webhook.cli.cluster_flags import add_kubeconfig, connect, image_name, object_name
+from webhook.cli.cluster_flags import add_context, connect, image_name, object_name
 from webhook.cli.output import complain
 from webhook.cli.outputs import write_json as write_json
 
@@ -25,8 +25,7 @@ def add_flags(
     """The run's name, where it is, how long to wait."""
     parser.add_argument("name", type=object_name, metavar="NAME", help="the TrainJob")
     parser.add_argument("-n", "--namespace", type=object_name, help="its namespace; default: that of the context")
-    parser.add_argument("--context", help="context of the kubeconfig; default: the current one")
-    add_kubeconfig(parser)
+    add_context(parser)
     parser.add_argument(
         "--timeout",
         type=seconds,

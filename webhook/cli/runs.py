@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from webhook.cli.cluster_flags import add_kubeconfig, connect, object_name
+from webhook.cli.cluster_flags import add_context, add_dump, add_scope, connect
 from webhook.cli.output import complain
 from webhook.cli.outputs import add_output, printed, write_outputs
 from webhook.model.printable import printable
@@ -34,19 +34,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         f"lists, however many runs there are. The step is asked of the run's own pod by exec: where up to {FEW} runs "
         f"are running always, up to {MANY} with --wide. A run without a running pod shows none: ckptguard checkpoints."
     )
-    where = parser.add_mutually_exclusive_group()
-    where.add_argument("-n", "--namespace", type=object_name, help="default: that of the context")
-    where.add_argument("-A", "--all-namespaces", action="store_true", help="the runs of all namespaces")
+    add_scope(parser, one="default: that of the context", every="the runs of all namespaces")
     parser.add_argument("--wide", action="store_true", help="directory, claim, and the steps of many runs")
     parser.add_argument("--watch", action="store_true", help="go on, and show what changes")
-    parser.add_argument("--context", help="context of the kubeconfig; default: the current one")
-    add_kubeconfig(parser)
-    parser.add_argument(
-        "--state",
-        metavar="PATH",
-        action="append",
-        default=[],
-        help="a dump (kubectl get trainjobs,jobsets,pods,pvc -A -o yaml) instead of a cluster; file, folder or -",
+    add_context(parser)
+    add_dump(
+        parser, "a dump (kubectl get trainjobs,jobsets,pods,pvc -A -o yaml) instead of a cluster; file, folder or -"
     )
     parser.add_argument("--policy", metavar="FILE", help="the policy file of the cluster")
     add_output(parser, ("text", "json"))

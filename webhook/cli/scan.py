@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from webhook.cli.cluster_flags import RELEASES, add_kubeconfig, connect, object_name, trainer_release
+from webhook.cli.cluster_flags import RELEASES, add_context, add_dump, add_scope, connect, trainer_release
 from webhook.cli.inputs import Inputs, load_policy_file
 from webhook.cli.output import complain
 from webhook.cli.outputs import add_output
@@ -38,19 +38,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "namespaces of mode warn or audit it says what enforce would refuse. What may not be listed is said, and what "
         "depends on it is unknown."
     )
-    where = parser.add_mutually_exclusive_group()
-    where.add_argument("-n", "--namespace", type=object_name, help="default: that of the context")
-    where.add_argument(
-        "-A", "--all-namespaces", action="store_true", help="all namespaces, and ClusterTrainingRuntimes"
-    )
-    parser.add_argument("--context", help="context of the kubeconfig; default: the current one")
-    add_kubeconfig(parser)
-    parser.add_argument(
-        "--state",
-        metavar="PATH",
-        action="append",
-        default=[],
-        help="a dump of the cluster (kubectl get ... -o yaml) instead of a cluster; a file, a folder or -; repeatable",
+    add_scope(parser, one="default: that of the context", every="all namespaces, and ClusterTrainingRuntimes")
+    add_context(parser)
+    add_dump(
+        parser,
+        "a dump of the cluster (kubectl get ... -o yaml) instead of a cluster; a file, a folder or -; repeatable",
     )
     parser.add_argument("--policy", metavar="FILE", help="the policy file of the cluster")
     parser.add_argument(
