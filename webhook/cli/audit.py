@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from webhook.cli.log_flags import add_logs, logged, tally_notes
+from webhook.cli.log_flags import add_logs, could_read, logged, tally_notes
 from webhook.cli.output import complain, write, write_text
 from webhook.cli.outputs import add_output, printed, write_outputs
 
@@ -31,28 +31,26 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """0, or 2 as the help says."""
-    from webhook.preview.lines import CannotRead, Tally
+    from webhook.preview.lines import Tally
 
     tally = Tally()
-    wanted = _wanted(arguments)
-    try:
-        found = (record for record in logged(arguments, tally) if wanted(record))
-        if arguments.summary:
-            done = _summarize(found, arguments, tally)
-        else:
-            done = True
-            line = _as_json if printed(arguments.output) == "json" else _as_text
-            for record in found:
-                line(record)
-    except CannotRead as error:
-        complain([f"error: {error}"])
-        return 2
-    except (TypeError, KeyError, AttributeError) as error:
-        complain([f"error: an audit line has another form than this release reads ({type(error).__name__}: {error})"])
+    if not could_read(lambda: _told(arguments, tally)):
         return 2
     if not arguments.summary:
         complain(f"note: {note}" for note in tally_notes(tally))
-    return 0 if done else 2
+    return 0
+
+
+def _told(arguments: argparse.Namespace, tally: Tally) -> bool:
+    """Print the lines, or their counts; whether all could be written."""
+    wanted = _wanted(arguments)
+    found = (record for record in logged(arguments, tally) if wanted(record))
+    if arguments.summary:
+        return _summarize(found, arguments, tally)
+    line = _as_json if printed(arguments.output) == "json" else _as_text
+    for record in found:
+        line(record)
+    return True
 
 
 def _wanted(arguments: argparse.Namespace) -> Callable[[dict[str, Any]], bool]:

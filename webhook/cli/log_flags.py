@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -50,6 +50,20 @@ def logged(arguments: argparse.Namespace, tally: Tally) -> Iterator[dict[str, An
     for record in records(files, tally):
         if since is None or str(record.get("time")) >= since:
             yield record
+
+
+def could_read(work: Callable[[], bool]) -> bool:
+    """What ``work`` says, which reads logs; False, and a line that says why, where one cannot be read."""
+    from webhook.cli.output import complain
+    from webhook.preview.lines import CannotRead
+
+    try:
+        return work()
+    except CannotRead as error:
+        complain([f"error: {error}"])
+    except (TypeError, KeyError, AttributeError) as error:
+        complain([f"error: an audit line has another form than this release reads ({type(error).__name__}: {error})"])
+    return False
 
 
 def tally_notes(tally: Tally) -> list[str]:

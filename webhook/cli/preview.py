@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from webhook.cli.log_flags import add_logs, logged, tally_notes
+from webhook.cli.log_flags import add_logs, could_read, logged, tally_notes
 from webhook.cli.output import complain
 from webhook.cli.outputs import add_output, write_outputs
 
@@ -51,7 +51,7 @@ def _keys(text: str) -> tuple[str, ...]:
 def run(arguments: argparse.Namespace) -> int:
     """0, or 2 as the help says."""
     from webhook.preview.count import Preview
-    from webhook.preview.lines import CannotRead, Tally
+    from webhook.preview.lines import Tally
 
     notes: list[str] = []
     denying = _denying(arguments, notes)
@@ -59,15 +59,13 @@ def run(arguments: argparse.Namespace) -> int:
         return 2
     tally = Tally()
     preview = Preview(arguments.by)
-    add = preview.add
-    try:
+
+    def count() -> bool:
         for record in logged(arguments, tally):
-            add(record, denying)
-    except CannotRead as error:
-        complain([f"error: {error}"])
-        return 2
-    except (TypeError, KeyError, AttributeError) as error:
-        complain([f"error: an audit line has another form than this release reads ({type(error).__name__}: {error})"])
+            preview.add(record, denying)
+        return True
+
+    if not could_read(count):
         return 2
     notes += [*_notes(preview), *tally_notes(tally)]
 
