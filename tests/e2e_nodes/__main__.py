@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import time
+from collections import deque
 from pathlib import Path
 
 from tests.conftest import FULL
@@ -18,6 +19,9 @@ NODES = sorted(
     (str(path.relative_to(ROOT)) for path in Path(__file__).parent.glob("test_*.py")),
     key=lambda name: ("test_runs" not in name, "kustomize" not in name, name),
 )
+
+_FAILED: list[str] = []
+"""The last lines of each run of pytest that failed."""
 
 
 def main() -> int:
@@ -33,6 +37,10 @@ def main() -> int:
     with subprocess.Popen(["nice", "-n", "19", *others], cwd=ROOT, stdout=subprocess.DEVNULL) as building:
         code = _pytest("-s", *NODES)
     codes = [code, building.returncode, _pytest("tests/deploy")]
+    for text in _FAILED:  # once more at the end, where it is looked for first
+        print(text)
+    if building.returncode:
+        print(f"e2e-nodes: failed: {' '.join(others[1:])}")
     log(f"e2e-nodes: {(time.monotonic() - began) / 60:.0f} minutes")
     return max(map(abs, codes))
 
@@ -40,9 +48,16 @@ def main() -> int:
 def _pytest(*arguments: str) -> int:
     # The first test waits for all that has to be built.
     limit = ["-o", "faulthandler_timeout=3600", "-o", "faulthandler_exit_on_timeout=true"]
-    return subprocess.run(
-        [sys.executable, "-m", "pytest", "-vv", "--durations=12", *limit, *arguments], cwd=ROOT
-    ).returncode
+    command = [sys.executable, "-m", "pytest", "-vv", "--durations=12", *limit, *arguments]
+    last: deque[str] = deque(maxlen=80)
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, errors="replace") as running:
+        for line in running.stdout or ():
+            sys.stdout.write(line)
+            sys.stdout.flush()
+            last.append(line)
+    if running.returncode:
+        _FAILED.append(f"e2e-nodes: failed: {' '.join(command[3:])}\n{''.join(last)}")
+    return running.returncode
 
 
 if __name__ == "__main__":

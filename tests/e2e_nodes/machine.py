@@ -270,13 +270,6 @@ class Lab(Nodes):
             self.previous = None
         if os.environ.get("E2E_BUILT"):  # for whoever tries one test again and again, with E2E_KEEP
             return
-        if shutil.which("buildah") is None:
-            subprocess.run(
-                ["apt-get", "install", "-y", "-qq", "--no-install-recommends", "buildah"],
-                env=os.environ | {"DEBIAN_FRONTEND": "noninteractive"},
-                check=True,
-                capture_output=True,
-            )
         context = self._state / "context"
         shutil.rmtree(context, ignore_errors=True)
         context.mkdir(parents=True)
@@ -331,6 +324,8 @@ class Lab(Nodes):
             text=True,
             check=False,
         )
+        if done.returncode == os.EX_TEMPFAIL:
+            raise NoNodesError(f"what nodes of our own take cannot be had: {done.stdout[-3000:]}")
         if done.returncode != 0:
             raise AssertionError(f"{name} {' '.join(arguments)}: {done.stdout[-3000:]}")
         if time.monotonic() - began > 5:

@@ -11,11 +11,15 @@ PY=${PY:-$(ls -d "$(pyenv root)"/versions/$PYVER.* 2>/dev/null | sort -V | tail 
 [ -x "$PY/bin/python$PYVER" ] || { echo "PY has to name the prefix of a CPython $PYVER" >&2; exit 1; }
 mkdir -p "$IMG"; R=$IMG/rootfs
 if [ ! -f "$IMG/python.tar" ]; then
-  rm -rf "$R"
-  mmdebstrap --quiet --variant=minbase --mode=root \
-    --include=ca-certificates,netbase,tzdata,libssl3,libffi8,libsqlite3-0,libreadline8,libncursesw6,libexpat1,libbz2-1.0,liblzma5,zlib1g,libuuid1,libgdbm6,libdb5.3 \
-    --dpkgopt='path-exclude=/usr/share/man/*' --dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-exclude=/usr/share/locale/*' \
-    bookworm "$R"
+  for pause in 5 20 no; do   # a mirror that fails is asked three times; then exit code 75, as packages.sh
+    rm -rf "$R"
+    mmdebstrap --quiet --variant=minbase --mode=root \
+      --include=ca-certificates,netbase,tzdata,libssl3,libffi8,libsqlite3-0,libreadline8,libncursesw6,libexpat1,libbz2-1.0,liblzma5,zlib1g,libuuid1,libgdbm6,libdb5.3 \
+      --dpkgopt='path-exclude=/usr/share/man/*' --dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-exclude=/usr/share/locale/*' \
+      bookworm "$R" && break
+    [ "$pause" != no ] || exit 75
+    sleep "$pause"
+  done
   # CPython: bin, lib, include; without the test suite, caches and whatever was pip-installed besides pip
   (cd "$PY" && tar --exclude=__pycache__ --exclude="lib/python$PYVER/test" --exclude="lib/python$PYVER/site-packages/*" \
       --exclude='*.a' -cf - "bin/python$PYVER" lib/libpython* "lib/python$PYVER" "include/python$PYVER") | tar -C "$R/usr/local" -xf -

@@ -10,15 +10,13 @@ mkdir -p "$L" "$BIN" "$STORAGE"
 log() { printf '%s +%4ss %s\n' "$(date +%T)" "$SECONDS" "$*"; }
 
 # ---- 1. packages -------------------------------------------------------------------------------------------------
-need=""; for c in containerd:containerd runc:runc iptables:iptables conntrack:conntrack socat:socat mmdebstrap:mmdebstrap; do
-  command -v "${c%%:*}" >/dev/null || need="$need ${c##*:}"; done
-[ -x /usr/lib/cni/bridge ] || need="$need containernetworking-plugins"
-if [ -n "$need" ]; then
-  apt-get update -qq; DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $need >"$L/apt.log" 2>&1
-  log "apt:$need"
-fi
+"$HERE/packages.sh" containerd:containerd runc:runc iptables:iptables conntrack:conntrack socat:socat mmdebstrap:mmdebstrap \
+  buildah:buildah /usr/lib/cni/bridge:containernetworking-plugins >"$L/apt.log" 2>&1 || { code=$?; tail -n 20 "$L/apt.log"; exit $code; }
 # ---- 2. images ---------------------------------------------------------------------------------------------------
-[ -f "$IMG/python.tar" ] && [ -f "$IMG/pause.tar" ] || { "$HERE/image.sh" >"$L/image.log" 2>&1; log "images"; }
+[ -f "$IMG/python.tar" ] && [ -f "$IMG/pause.tar" ] || {
+  "$HERE/image.sh" >"$L/image.log" 2>&1 || { code=$?; tail -n 20 "$L/image.log"; exit $code; }
+  log "images"
+}
 
 # ---- 3. network: namespace ${PREFIX}0 with a bridge; nothing touches the machine's own interfaces ------------------
 if [ ! -e /run/netns/${PREFIX}0 ]; then
