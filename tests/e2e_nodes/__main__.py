@@ -55,9 +55,10 @@ def _pytest(*arguments: str) -> int:
             sys.stdout.write(line)
             sys.stdout.flush()
             last.append(line)
-    if running.returncode:
+    code: int = running.returncode
+    if code:
         _FAILED.append(f"e2e-nodes: failed: {' '.join(command[3:])}\n{''.join(last)}")
-    return running.returncode
+    return code
 
 
 if __name__ == "__main__":

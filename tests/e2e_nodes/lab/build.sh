@@ -10,5 +10,6 @@ buildah $S images -q docker.io/library/python:3.12-slim >/dev/null 2>&1 || build
 # the registry's certificate authority and pip's settings of this machine, seen by RUN steps only
 CA=${SSL_CERT_FILE:-/etc/ssl/certs/ca-certificates.crt}
 mkdir -p $STOR; printf '[global]\ncert = /etc/ssl/certs/ca-certificates.crt\ndisable-pip-version-check = true\ntimeout = 180\n' > $STOR/pip.conf
-buildah $S build --isolation $ISO --network host --pull-never --layers \
-  -v $CA:/etc/ssl/certs/ca-certificates.crt:ro -v $STOR/pip.conf:/etc/pip.conf:ro ${BUILD_ARGS:-} -t "$TAG" "$CTX"
+build() { buildah $S build --isolation $ISO --network host --pull-never --layers \
+  -v $CA:/etc/ssl/certs/ca-certificates.crt:ro -v $STOR/pip.conf:/etc/pip.conf:ro ${BUILD_ARGS:-} -t "$TAG" "$CTX"; }
+build || { sleep 15; build; }   # once more, for an index that did not answer

@@ -8,7 +8,7 @@ set -euo pipefail
 . "$(dirname "$0")/env.sh"
 PYVER=3.12
 PY=${PY:-$(ls -d "$(pyenv root)"/versions/$PYVER.* 2>/dev/null | sort -V | tail -1)}
-[ -x "$PY/bin/python$PYVER" ] || { echo "PY has to name the prefix of a CPython $PYVER" >&2; exit 1; }
+[ -x "$PY/bin/python$PYVER" ] || { echo "PY has to name the prefix of a CPython $PYVER" >&2; exit 75; }
 mkdir -p "$IMG"; R=$IMG/rootfs
 if [ ! -f "$IMG/python.tar" ]; then
   for pause in 5 20 no; do   # a mirror that fails is asked three times; then exit code 75, as packages.sh
