@@ -36,13 +36,13 @@ def main() -> int:
     others = [sys.executable, "-m", "tests.deploy.tools", *wanted]
     with subprocess.Popen(["nice", "-n", "19", *others], cwd=ROOT, stdout=subprocess.DEVNULL) as building:
         code = _pytest("-s", *NODES)
-    codes = [code, building.returncode, _pytest("tests/deploy")]
+    codes: list[int] = [code, building.returncode, _pytest("tests/deploy")]
     for text in _FAILED:  # once more at the end, where it is looked for first
         print(text)
     if building.returncode:
         print(f"e2e-nodes: failed: {' '.join(others[1:])}")
     log(f"e2e-nodes: {(time.monotonic() - began) / 60:.0f} minutes")
-    return max(map(abs, codes))
+    return max(abs(code) for code in codes)
 
 
 def _pytest(*arguments: str) -> int:
