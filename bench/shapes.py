@@ -14,7 +14,7 @@ from typing import Any, Final
 import orjson
 
 from bench.measure import Row, milliseconds
-from webhook.cluster.files import FileView
+from webhook.cluster.file_view import FileView
 from webhook.decision import default_object, review_object
 from webhook.effective import kept
 from webhook.model.cluster import Claim, Gap

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from webhook.cluster.files import FileView, load_text
+from webhook.cluster.file_view import FileView
+from webhook.cluster.files import load_text
 from webhook.decision import default_object, review_object
 from webhook.model.policy import DirectoryPolicy, Exempt, Policy
 from webhook.model.release import Release

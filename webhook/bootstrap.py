@@ -263,8 +263,9 @@ def build_cluster(
 
     from webhook.cluster.connection import Connection, configuration
     from webhook.cluster.kinds import TRAINJOB, VOLUME, WATCHED
-    from webhook.cluster.live import LiveViews, Reader, directories_by, work_out_heavy
+    from webhook.cluster.live import LiveViews, directories_by, work_out_heavy
     from webhook.cluster.needs import Needs as ClusterNeeds
+    from webhook.cluster.reader import Reader
     from webhook.cluster.served import follow_kueue
     from webhook.cluster.tables import Tables
     from webhook.cluster.watch import Watch, Watches

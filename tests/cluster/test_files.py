@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from webhook.cluster import files, yaml_text
-from webhook.cluster.files import Document, Loaded, give_way, load_files, load_text
+from webhook.cluster.documents import Document, Loaded
+from webhook.cluster.files import give_way, load_files, load_text
 
 CLAIM = """\
 apiVersion: v1

@@ -14,8 +14,10 @@ from aiohttp import web
 from tests.cluster.fake_api import FakeApi, until
 from webhook.cluster.connection import Connection, NoCluster, Refused, Unreachable, configuration
 from webhook.cluster.kinds import CLAIM, CONFIG_MAP, KINDS, NAMESPACE, RUNTIME, VOLUME, WATCHED
-from webhook.cluster.live import DEFAULT_CLASS, FREE_VOLUMES, LiveView, LiveViews, Reader, read_into
-from webhook.cluster.tables import ClaimTable, Tables
+from webhook.cluster.live import LiveView, LiveViews, read_into
+from webhook.cluster.reader import DEFAULT_CLASS, FREE_VOLUMES, Reader
+from webhook.cluster.storage_tables import ClaimTable
+from webhook.cluster.tables import Tables
 from webhook.cluster.watch import Watch
 from webhook.decision import review_object
 from webhook.model.cluster import Claim, Gap, Runtime, StorageClass

@@ -16,8 +16,9 @@ from tests import fast_yaml, golden
 from webhook.bootstrap import _Served
 from webhook.cluster.connection import Refused, Unreachable
 from webhook.cluster.live_files import _crd_of
+from webhook.cluster.run_table import RunTable
 from webhook.cluster.served import follow_kueue, serves_kueue, told, unknown_parts
-from webhook.cluster.tables import RunTable, ServedTable, Tables
+from webhook.cluster.tables import ServedTable, Tables
 from webhook.metrics import Metrics
 from webhook.model.release import NEWEST, Release
 

@@ -11,15 +11,9 @@ import pytest
 from tests import fast_yaml, golden
 from webhook.cluster.kinds import served_release
 from webhook.cluster.objects import parse_claim, parse_volume
-from webhook.cluster.tables import (
-    ClaimTable,
-    ClassTable,
-    NamedTable,
-    RunTable,
-    RuntimeTable,
-    VolumeTable,
-    keep_namespace,
-)
+from webhook.cluster.run_table import RunTable
+from webhook.cluster.storage_tables import ClaimTable, ClassTable, VolumeTable
+from webhook.cluster.tables import NamedTable, RuntimeTable, keep_namespace
 from webhook.model.cluster import Gap, Namespace
 from webhook.model.release import Release
 

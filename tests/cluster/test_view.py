@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
-from webhook.cluster.files import Document, FileView, load_text
+from webhook.cluster.documents import Document
+from webhook.cluster.file_view import FileView
+from webhook.cluster.files import load_text
 from webhook.cluster.objects import parse_claim, parse_run, parse_storage_class, parse_volume
 from webhook.cluster.store import Store
 from webhook.model.cluster import Claim, ClusterView, Gap, PersistentVolume, Runtime, StorageClass

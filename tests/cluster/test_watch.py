@@ -12,7 +12,10 @@ from aiohttp import web
 
 from tests.cluster.fake_api import FakeApi, until
 from webhook.cluster.kinds import CLAIM, CRD, KINDS, TRAINJOB
-from webhook.cluster.tables import ClaimTable, RunTable, ServedTable, Table
+from webhook.cluster.run_table import RunTable
+from webhook.cluster.storage_tables import ClaimTable
+from webhook.cluster.table import Table
+from webhook.cluster.tables import ServedTable
 from webhook.cluster.watch import Pace, Watch, Watches
 from webhook.model.release import Release
 

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webhook.cluster.yaml_text import MAX_DEPTH, Piece, TextError, decode, field_of, parse, places, split, steps_of
+from webhook.cluster.places import field_of, steps_of
+from webhook.cluster.yaml_text import MAX_DEPTH, Piece, TextError, decode, parse, places, split
 
 
 def read(text: str | bytes) -> list[object]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tests.defaults.world import applied, claim, cluster, default, job, mounting, request, runtime, trainjob, volume
-from webhook.cluster.files import FileView
+from webhook.cluster.file_view import FileView
 from webhook.model.policy import Policy
 from webhook.model.release import Release
 

@@ -10,7 +10,8 @@ import pytest
 from tests.defaults.world import applied, default
 from tests.golden import Capture, captures
 from tests.rules.cases import case_files, options_of
-from webhook.cluster.files import FileView, load_files
+from webhook.cluster.file_view import FileView
+from webhook.cluster.files import load_files
 from webhook.model.cluster import Runtime
 from webhook.model.names import RUNTIME_KINDS
 from webhook.model.policy import Policy

@@ -10,7 +10,8 @@ import pytest
 from tests import golden
 from tests.defaults.world import applied, default
 from tests.effective.objects import find_checkpoints
-from webhook.cluster.files import FileView, load_text
+from webhook.cluster.file_view import FileView
+from webhook.cluster.files import load_text
 from webhook.effective import build_trainer_pods
 from webhook.model.cluster import Runtime
 from webhook.model.names import CLAIM

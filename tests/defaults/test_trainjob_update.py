@@ -26,7 +26,7 @@ from tests.defaults.world import (
     trainjob,
     volume,
 )
-from webhook.cluster.files import FileView
+from webhook.cluster.file_view import FileView
 from webhook.model.injected import read_added
 from webhook.model.names import INJECTED, MANAGER
 from webhook.model.policy import Policy

@@ -10,7 +10,8 @@ from typing import Any
 import jsonpatch
 
 from webhook import defaults
-from webhook.cluster.files import FileView, load_text
+from webhook.cluster.file_view import FileView
+from webhook.cluster.files import load_text
 from webhook.decision.proposal import by_rules
 from webhook.model.cluster import ClusterView
 from webhook.model.names import INJECTED

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from tests.programs.reading import LOOKS, python, remarks
-from webhook.cluster.files import FileView, load_text
+from webhook.cluster.file_view import FileView
+from webhook.cluster.files import load_text
 from webhook.decision import review_object
 from webhook.model.finding import Severity
 from webhook.model.names import KINDS

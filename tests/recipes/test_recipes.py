@@ -16,7 +16,9 @@ from pathlib import Path
 import pytest
 
 from tests.recipes import environment
-from webhook.cluster.files import Document, FileView, load_files
+from webhook.cluster.documents import Document
+from webhook.cluster.file_view import FileView
+from webhook.cluster.files import load_files
 from webhook.decision import review_object
 from webhook.model.names import KINDS
 from webhook.model.policy import Policy

@@ -12,7 +12,9 @@ import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
-from webhook.cluster.files import Document, FileView, load_files
+from webhook.cluster.documents import Document
+from webhook.cluster.file_view import FileView
+from webhook.cluster.files import load_files
 from webhook.decision import review_object
 from webhook.message import block, warning_line
 from webhook.model.finding import Judged, Severity

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from tests import fast_yaml
-from webhook.cluster.files import FileView, load_text
+from webhook.cluster.file_view import FileView
+from webhook.cluster.files import load_text
 from webhook.decision import review_object
 from webhook.model.names import KINDS
 from webhook.model.policy import Policy

@@ -12,7 +12,8 @@ import pytest
 
 from tests import fast_yaml, golden
 from tests.rules.cases import case_files, options_of, run_documents
-from webhook.cluster.files import FileView, load_text
+from webhook.cluster.file_view import FileView
+from webhook.cluster.files import load_text
 from webhook.decision import review_object
 from webhook.model.finding import Judged
 from webhook.model.policy import Policy

@@ -10,7 +10,8 @@ import pytest
 
 from tests import fast_yaml
 from tests.rules.cases import case_files, run_documents
-from webhook.cluster.files import FileView, load_text
+from webhook.cluster.file_view import FileView
+from webhook.cluster.files import load_text
 from webhook.decision import default_object, review_object
 from webhook.model.finding import Severity
 from webhook.model.policy import Policy

@@ -14,7 +14,9 @@ import pytest
 
 from tests.rules.cases import case_files
 from webhook.bootstrap import NothingKnown
-from webhook.cluster.files import Document, FileView, load_files
+from webhook.cluster.documents import Document
+from webhook.cluster.file_view import FileView
+from webhook.cluster.files import load_files
 from webhook.decision import default_object, review_object
 from webhook.effective import kept
 from webhook.model.cluster import ClusterView

@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from tests import golden
-from webhook.cluster.files import Document, FileView, load_text
+from webhook.cluster.documents import Document
+from webhook.cluster.file_view import FileView
+from webhook.cluster.files import load_text
 from webhook.decision import review_object
 from webhook.model.policy import Policy
 from webhook.model.release import Release, parse_release

@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from tests.rules.cases import case_files
-from webhook.cluster.files import Document, FileView, load_files
+from webhook.cluster.documents import Document
+from webhook.cluster.file_view import FileView
+from webhook.cluster.files import load_files
 from webhook.decision import build_subject
 from webhook.model.names import KINDS
 from webhook.model.policy import Policy

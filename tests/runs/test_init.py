@@ -10,7 +10,8 @@ import yaml
 
 from webhook.cli import main
 from webhook.cli.init import yaml_of
-from webhook.cluster.files import FileView, load_text
+from webhook.cluster.file_view import FileView
+from webhook.cluster.files import load_text
 from webhook.decision import default_object, review_object
 from webhook.model.cluster import StorageClass
 from webhook.model.policy import DirectoryPolicy, Limits, Policy

@@ -380,7 +380,7 @@ def test_an_api_server_that_is_away() -> None:
 @pytest.mark.parametrize("release", Release)
 def test_samples_are_what_they_are_said_to_be(release: Release) -> None:
     """Judged by the engine itself: the bad ones are refused by exactly their rule, the good ones pass."""
-    from webhook.cluster.files import FileView
+    from webhook.cluster.file_view import FileView
     from webhook.cluster.objects import parse_runtime
     from webhook.decision import review_object
 

@@ -19,7 +19,8 @@ from webhook.model.request import Request
 from webhook.server import app
 from webhook.server.caller import Caller as WhoAsks
 from webhook.server.gate import BUFFER_LIMIT, Gate, Held
-from webhook.server.lane import AdmissionProtocol, Head, Line, parse_head
+from webhook.server.head import Head, parse_head
+from webhook.server.lane import AdmissionProtocol, Line
 
 BODY = json.dumps(review()).encode()
 HEAD = (

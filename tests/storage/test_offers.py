@@ -9,7 +9,7 @@ import pytest
 
 from tests.work.shapes import API
 from webhook.bootstrap import NothingKnown
-from webhook.cluster.files import FileView
+from webhook.cluster.file_view import FileView
 from webhook.cluster.live import LiveView
 from webhook.cluster.store import Store
 from webhook.decision import review_object

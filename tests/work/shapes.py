@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from webhook.cluster.files import FileView
+from webhook.cluster.file_view import FileView
 from webhook.decision import default_object, review_object
 from webhook.model.cluster import Claim, Gap
 from webhook.model.policy import Policy

@@ -134,7 +134,8 @@ def _fault_json(fault: Fault) -> dict[str, Any]:
 
 def converted(file: str, wanted: Wanted) -> Output:
     """The objects of a file, and what is to be said of its fields with their lines."""
-    from webhook.cluster.yaml_text import TextError, decode, parse, places, split, steps_of
+    from webhook.cluster.places import steps_of
+    from webhook.cluster.yaml_text import TextError, decode, parse, places, split
     from webhook.reports.review import Fault
 
     out = Output()

@@ -23,7 +23,7 @@ from webhook.cli.flags import add_flags
 from webhook.cli.inputs import Inputs, inputs_of, load_policy_file, runtime_of
 from webhook.cli.output import complain
 from webhook.cli.outputs import write_outputs
-from webhook.cluster.files import Document
+from webhook.cluster.documents import Document
 from webhook.decision import default_object, review_object
 from webhook.model.finding import Judged, Severity
 from webhook.model.names import INJECTED, RUNTIME_KINDS

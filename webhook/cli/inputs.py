@@ -7,17 +7,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from webhook.cli.output import complain
-from webhook.cluster.files import (
-    Document,
-    FileError,
-    FileView,
-    Loaded,
-    Notice,
-    give_way,
-    load_files,
-    nearest_to,
-    settle_namespaces,
-)
+from webhook.cluster.documents import Document, FileError, Loaded, Notice
+from webhook.cluster.file_view import FileView
+from webhook.cluster.files import give_way, load_files, nearest_to, settle_namespaces
 from webhook.model.cluster import Runtime
 from webhook.model.finding import Origin
 from webhook.model.names import KINDS, RUNTIME_KINDS

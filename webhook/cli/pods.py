@@ -15,7 +15,7 @@ from webhook.cli.flags import add_flags
 from webhook.cli.inputs import Inputs, inputs_of, runtime_key
 from webhook.cli.output import coloured, complain
 from webhook.cli.outputs import write_outputs
-from webhook.cluster.files import Document
+from webhook.cluster.documents import Document
 from webhook.decision import build_subject
 from webhook.model.cluster import Gap
 from webhook.model.policy import Policy

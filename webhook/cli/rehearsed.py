@@ -8,7 +8,9 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from webhook.cluster.files import Document, FileView, load_files, settle_namespaces
+from webhook.cluster.documents import Document
+from webhook.cluster.file_view import FileView
+from webhook.cluster.files import load_files, settle_namespaces
 from webhook.cluster.yaml_edit import Edited, NotWritten
 from webhook.decision import build_subject
 from webhook.effective.rehearsed import fingerprint, to_annotation

@@ -18,7 +18,8 @@ from msgspec.structs import replace
 from webhook.cli.inputs import Inputs, fault_of, inputs_of, load_policy_file
 from webhook.cluster import checkout
 from webhook.cluster.checkout import Checkout
-from webhook.cluster.files import Document, load_files, settle_namespaces
+from webhook.cluster.documents import Document
+from webhook.cluster.files import load_files, settle_namespaces
 from webhook.decision import default_object, review_object
 from webhook.model.finding import Judged, Severity
 from webhook.model.names import KINDS, RUNTIME_KINDS

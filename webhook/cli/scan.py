@@ -19,7 +19,7 @@ from webhook.model.cluster import finished
 from webhook.reports.review import FAIL_ON, Fault, Place, Review
 
 if TYPE_CHECKING:
-    from webhook.cluster.files import Document
+    from webhook.cluster.documents import Document
     from webhook.model.policy import Policy
     from webhook.reports.review import Reviewed
     from webhook.runs.api import Api

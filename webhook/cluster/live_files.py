@@ -15,10 +15,12 @@ from typing import Any, Final
 import orjson
 
 from webhook.cluster.connection import Connection, NoCluster, Refused, Unreachable, configuration
-from webhook.cluster.files import Document, FileView
+from webhook.cluster.documents import Document
+from webhook.cluster.file_view import FileView
 from webhook.cluster.kinds import TRAINJOB, served_release
-from webhook.cluster.live import LiveView, Reader, read_into
+from webhook.cluster.live import LiveView, read_into
 from webhook.cluster.objects import parse_run
+from webhook.cluster.reader import Reader
 from webhook.cluster.served import serves_kueue, told, unknown_parts
 from webhook.model.cluster import (
     Claim,

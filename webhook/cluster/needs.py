@@ -12,7 +12,8 @@ from time import monotonic
 from typing import Final
 
 from webhook.cluster.kinds import NAMESPACE, TRAINJOB
-from webhook.cluster.live import LiveView, Reader
+from webhook.cluster.live import LiveView
+from webhook.cluster.reader import Reader
 from webhook.cluster.tables import Tables
 from webhook.cluster.watch import Watch
 from webhook.model.cluster import Namespace, Run

@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct, inspect
 
-from webhook.cluster.yaml_text import Step
+from webhook.cluster.places import Step
 from webhook.effective.buildable.syntax import is_dns_label, is_dns_subdomain
 from webhook.model.glob import is_glob
 from webhook.model.labels import contradiction, is_label_key, is_label_value

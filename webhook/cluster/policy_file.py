@@ -9,8 +9,9 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 
-from webhook.cluster.files import FileError
-from webhook.cluster.yaml_text import Piece, TextError, decode, field_of, parse, places, split
+from webhook.cluster.documents import FileError
+from webhook.cluster.places import field_of
+from webhook.cluster.yaml_text import Piece, TextError, decode, parse, places, split
 from webhook.model.names import SYSTEM_NAMESPACE, WITHOUT_A_RULE
 from webhook.model.policy import Exemption, Policy, changed
 

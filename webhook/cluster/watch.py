@@ -19,7 +19,7 @@ from msgspec import Struct
 
 from webhook.cluster.connection import Connection, NoCluster, Refused, Unreachable
 from webhook.cluster.kinds import Event, Kind, Marked, Page, Status
-from webhook.cluster.tables import Key, Table
+from webhook.cluster.table import Key, Table
 
 SLICE_SECONDS: Final = 0.001
 """For so long objects are taken in before requests get their turn."""

@@ -24,12 +24,24 @@ from yaml.events import (
     SequenceStartEvent,
 )
 
+from webhook.cluster.places import Place, Step, field_of
+from webhook.cluster.yaml_scalars import (
+    INFINITY,
+    INT64,
+    MERGE,
+    NUMERIC,
+    ODD_KEYS,
+    PLAIN_HINT,
+    TAG,
+    float_key,
+    plain_value,
+    whole_number,
+)
+
 MAX_DEPTH: Final = 256
 """Deeper nesting is refused, as the server does."""
 MAX_ALIASED: Final = 100_000
 """Values that aliases may add to one document. kubectl allows some 400,000 in a small one; no manifest comes near."""
-
-Step = str | int
 
 
 class TextError(Exception):
@@ -53,33 +65,6 @@ class Piece(Struct):
     line: int = 1
     json: bool = False
     placed: list[Place] | None = None
-
-
-class Place(Struct):
-    """The line of a value (of its key, where it stands under one), and the places of what it holds.
-
-    ``text`` is the line of the file on which a block scalar's first line stands, 0 for any other value.
-    """
-
-    line: int
-    children: dict[Step, Place] = {}
-    text: int = 0
-
-    def find(self, steps: list[Step], line: int = 0) -> int:
-        """The line of the value at ``steps``, or of the nearest value around it that was written.
-
-        With ``line`` that line of the value's own text, counted from 1, where the text stands in the file as it is.
-        """
-        place = self
-        for step in steps:
-            child = place.children.get(step)
-            if child is None:
-                break
-            place = child
-        else:
-            if line and place.text:
-                return place.text + line - 1
-        return place.line
 
 
 def decode(data: bytes) -> bytes:
@@ -168,35 +153,6 @@ def places(piece: Piece) -> list[Place]:
     except TextError:
         pass
     return found
-
-
-def steps_of(field: str) -> list[Step]:
-    """``spec.env[0].name`` -> ``["spec", "env", 0, "name"]``; ``labels[a.b/c]`` and ``labels.a`` both name a key."""
-    steps: list[Step] = []
-    rest = field
-    while rest:
-        if rest[0] == "[":
-            inside, _, rest = rest[1:].partition("]")
-            steps.append(int(inside) if inside.isascii() and inside.isdigit() else inside.strip("\"'"))
-            rest = rest.removeprefix(".")
-            continue
-        ends = [at for at in (rest.find("."), rest.find("[")) if at >= 0]
-        end = min(ends, default=len(rest))
-        if end:
-            steps.append(rest[:end])
-        rest = rest[end:].removeprefix(".")
-    return steps
-
-
-def field_of(steps: list[Step]) -> str:
-    """The reverse of ``steps_of``, as Kubernetes writes a field path."""
-    field = ""
-    for step in steps:
-        if isinstance(step, int) or not step or not all(c.isalnum() or c in "-_" for c in step) or step.isdigit():
-            field += f"[{step}]"
-        else:
-            field += f".{step}" if field else step
-    return field
 
 
 # --- YAML
@@ -294,8 +250,8 @@ class _Builder:
                 nodes += 1
                 if is_map and key is None:
                     text = event.value
-                    if (event.implicit[0] and text in _ODD_KEYS) or event.tag or text[:1] in _NUMERIC:
-                        if text == "<<" and (event.implicit[0] or event.tag == _MERGE):
+                    if (event.implicit[0] and text in ODD_KEYS) or event.tag or text[:1] in NUMERIC:
+                        if text == "<<" and (event.implicit[0] or event.tag == MERGE):
                             frame.wants_merge = True
                             key = "<<"
                             event = get()
@@ -312,8 +268,8 @@ class _Builder:
                     continue
                 value: Any = event.value
                 if event.implicit[0]:
-                    if value[:1] in _PLAIN_HINT:
-                        value = _plain(value)
+                    if value[:1] in PLAIN_HINT:
+                        value = plain_value(value)
                         if type(value) is float:
                             value = self._number(value, event, key)
                 elif event.tag is not None and event.tag != "!":
@@ -416,7 +372,7 @@ class _Builder:
         if event.tag is not None and event.tag != "!":
             value = self._tagged(event, None)
         elif event.implicit[0]:
-            value = _plain(value)
+            value = plain_value(value)
         if isinstance(value, str):
             return value
         if isinstance(value, bool):
@@ -424,17 +380,17 @@ class _Builder:
         if isinstance(value, int):
             return str(value)
         if isinstance(value, float):
-            return _float_key(value)
+            return float_key(value)
         self._fail("null stands where a key belongs", event, None)
 
     def _number(self, value: float, event: Any, key: str | None) -> float | int:
-        if value != value or value in (_INFINITY, -_INFINITY):
+        if value != value or value in (INFINITY, -INFINITY):
             self._fail(f'"{event.value}" is no number that JSON can carry', event, key)
-        return _whole(value)
+        return whole_number(value)
 
     def _tagged(self, event: Any, key: str | None) -> Any:
         """A scalar with an explicit tag; tags that are not YAML's own say nothing, as in go-yaml."""
-        tag = event.tag.removeprefix(_TAG)
+        tag = event.tag.removeprefix(TAG)
         text = event.value
         if tag == event.tag or tag == "str":
             return text
@@ -446,7 +402,7 @@ class _Builder:
                 return base64.b64decode("".join(text.split()), validate=True).decode("utf-8", "replace")
             except binascii.Error:
                 self._fail("!!binary holds no base64", event, key)
-        value = _plain(text)
+        value = plain_value(text)
         if type(value) is float:
             value = self._number(value, event, key)
         wanted = {"int": int, "float": float, "bool": bool, "null": type(None), "timestamp": str}.get(tag)
@@ -522,92 +478,6 @@ def template_line(piece: Piece) -> int | None:
     return None
 
 
-# --- scalars
-
-_TAG: Final = "tag:yaml.org,2002:"
-_MERGE: Final = _TAG + "merge"
-_INFINITY: Final = float("inf")
-_WORDS: Final[dict[str, Any]] = {
-    **dict.fromkeys(("yes", "Yes", "YES", "true", "True", "TRUE", "on", "On", "ON"), True),
-    **dict.fromkeys(("no", "No", "NO", "false", "False", "FALSE", "off", "Off", "OFF"), False),
-    **dict.fromkeys(("", "~", "null", "Null", "NULL"), None),
-    **dict.fromkeys((".nan", ".NaN", ".NAN"), float("nan")),
-    **dict.fromkeys((".inf", ".Inf", ".INF", "+.inf", "+.Inf", "+.INF"), _INFINITY),
-    **dict.fromkeys(("-.inf", "-.Inf", "-.INF"), -_INFINITY),
-}
-_ODD_KEYS: Final = frozenset((*_WORDS, "<<"))
-_NUMERIC: Final = frozenset("+-.0123456789")
-_PLAIN_HINT: Final = frozenset(("", *"+-.0123456789yYnNtTfFoO~"))
-_DIGITS: Final = frozenset("0123456789")
-_INT64: Final = 2**63
-
-
-def _plain(text: str) -> Any:
-    """A plain scalar's value by go-yaml's rules."""
-    if text in _WORDS:
-        return _WORDS[text]
-    first = text[0]
-    if first in _DIGITS or first in "+-":
-        plain = text.replace("_", "")
-        number = _integer(plain)
-        if number is None and _is_float(plain):
-            value = float(plain)
-            return text if value in (_INFINITY, -_INFINITY) else value
-        return text if number is None else number
-    if first == "." and _is_float(text):
-        value = float(text)
-        return text if value == _INFINITY else value
-    return text
-
-
-def _integer(plain: str) -> int | float | None:
-    """Go's ``ParseInt(text, 0, 64)``, then ``ParseUint``; what JSON's readers in Kubernetes turn to a float is one."""
-    digits = plain[1:] if plain[:1] in ("+", "-") else plain
-    base = 10
-    if len(digits) > 1 and digits[0] == "0":
-        base = {"x": 16, "X": 16, "o": 8, "O": 8, "b": 2, "B": 2}.get(digits[1], 0)
-        digits = digits[2:] if base else digits[1:]
-        base = base or 8
-    if not digits or not digits.isascii() or not digits.isalnum() or len(digits) > 64:
-        return None
-    try:
-        number = int(digits, base)
-    except ValueError:
-        return None
-    if plain[0] == "-":
-        return -number if number <= _INT64 else None
-    if number < _INT64:
-        return number
-    return float(number) if number < 2 * _INT64 and plain[0] != "+" else None
-
-
-def _is_float(text: str) -> bool:
-    """go-yaml's pattern: ``[-+]?(\\.[0-9]+|[0-9]+(\\.[0-9]*)?)([eE][-+]?[0-9]+)?``."""
-    body = text[1:] if text[:1] in ("+", "-") else text
-    mantissa, mark, exponent = body.replace("E", "e", 1).partition("e")
-    if mark:
-        exponent = exponent[1:] if exponent[:1] in ("+", "-") else exponent
-        if not exponent or not _DIGITS.issuperset(exponent):
-            return False
-    whole, point, fraction = mantissa.partition(".")
-    if not _DIGITS.issuperset(whole) or not _DIGITS.issuperset(fraction):
-        return False
-    return bool(whole) or bool(point and fraction)
-
-
-def _whole(value: float) -> float | int:
-    """Go writes a whole float below 1e21 without a point, so it is read back as an integer where 64 bits hold it."""
-    return int(value) if value.is_integer() and -_INT64 <= value < _INT64 else value
-
-
-def _float_key(value: float) -> str:
-    if value != value:
-        return ".nan"
-    if value in (_INFINITY, -_INFINITY):
-        return ".inf" if value > 0 else "-.inf"
-    return f"{value:g}"
-
-
 # --- JSON
 
 
@@ -627,13 +497,13 @@ def _parse_json(piece: Piece) -> list[tuple[int, Any]] | None:
 
     def number(text: str) -> int | float:
         value = float(text)
-        if value in (_INFINITY, -_INFINITY):
+        if value in (INFINITY, -INFINITY):
             raise _BetterAsYamlError
-        return _whole(value)
+        return whole_number(value)
 
     def integer(text: str) -> int | float:
         value = int(text) if len(text) < 25 else float(text)
-        return value if -_INT64 <= value < _INT64 else float(value)
+        return value if -INT64 <= value < INT64 else float(value)
 
     def constant(text: str) -> Any:
         raise _BetterAsYamlError

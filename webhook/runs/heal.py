@@ -16,7 +16,7 @@ from typing import Any, Final, Literal
 import msgspec
 from msgspec import Struct
 
-from webhook.cluster.files import FileView
+from webhook.cluster.file_view import FileView
 from webhook.cluster.kinds import CONFIG_MAP, KINDS, SNAPSHOT_SUFFIX, TRAINJOB
 from webhook.cluster.objects import parse_namespace, parse_run
 from webhook.decision import default_object

@@ -23,9 +23,10 @@ from webhook.cluster.kinds import (
     TRAINJOB,
     VOLUME,
 )
-from webhook.cluster.live import DEFAULT_CLASS, FREE_VOLUMES, LiveView, Wanted, directories_by
+from webhook.cluster.live import LiveView, directories_by
 from webhook.cluster.live_files import published_release
 from webhook.cluster.objects import clipped, parse_config_map
+from webhook.cluster.reader import DEFAULT_CLASS, FREE_VOLUMES, Wanted
 from webhook.cluster.tables import Tables
 from webhook.effective.buildable.syntax import is_dns_label, is_dns_subdomain
 from webhook.model.cluster import ConfigMap, Gap, Runtime, finished

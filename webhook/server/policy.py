@@ -19,7 +19,7 @@ from msgspec import Raw, Struct
 
 from webhook.cluster.kinds import Kind
 from webhook.cluster.policy_file import Checked, check_policy
-from webhook.cluster.tables import Key
+from webhook.cluster.table import Key
 from webhook.decision import prepare
 from webhook.model.policy import Policy
 from webhook.server.pool import packed

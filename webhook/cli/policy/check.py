@@ -10,7 +10,7 @@ from webhook.cli.outputs import add_output, write_outputs
 from webhook.cli.policy.reading import add_namespaces, line_of, read, stored_namespaces, told
 
 if TYPE_CHECKING:
-    from webhook.cluster.files import FileError
+    from webhook.cluster.documents import FileError
     from webhook.cluster.policy_file import Checked
     from webhook.model.cluster import Namespace
 
@@ -67,7 +67,7 @@ def _idle(checked: Checked, file: str, there: Mapping[str, Namespace]) -> Iterat
     policy = checked.policy
     if policy is None or not there:
         return
-    from webhook.cluster.files import FileError
+    from webhook.cluster.documents import FileError
     from webhook.decision.in_force import matching
 
     used = {number for one in there.values() for number in matching(policy, one.name, one.labels)}

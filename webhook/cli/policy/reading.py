@@ -13,7 +13,7 @@ from webhook.model.cluster import Namespace
 from webhook.model.policy import Policy, changed
 
 if TYPE_CHECKING:
-    from webhook.cluster.files import FileError
+    from webhook.cluster.documents import FileError
     from webhook.cluster.policy_file import Checked
 
 _UNTOLD = ("apiVersion", "kind", "hash", "derived")
@@ -119,7 +119,8 @@ def line_of(checked: Checked | None, field: str) -> int:
     """The line of a field that the file writes; 0 where it does not."""
     if checked is None or checked.piece is None:
         return 0
-    from webhook.cluster.yaml_text import places, steps_of
+    from webhook.cluster.places import steps_of
+    from webhook.cluster.yaml_text import places
 
     value: Any = checked.raw
     for step in steps_of(field):
