@@ -148,6 +148,26 @@ def test_of_two_the_one_in_force_counts() -> None:
     assert not [one for one in decision.findings if one.rule == "expired-exception"]
 
 
+@pytest.mark.parametrize("late", [0, 1, 2, 3])
+def test_whatever_they_are_found_by_the_one_that_ends_last_counts(late: int) -> None:
+    """Under their name, under the beginning of a glob, under their user, and for everybody."""
+    matches = ["{names: [run]}", "{names: ['r*']}", "{users: [ann]}", "{}", "{names: ['ru*', 'run', '*']}"]
+    ends = ["2027-03-02" if number == late else "2027-03-01" for number in range(4)]
+    text = "exceptions:\n" + "".join(
+        excepted(match, end) for match, end in zip(matches, [*ends, ends[-1]], strict=True)
+    )
+    one = found(review(text, request(user="ann")))
+    assert one.weight is not None
+    assert one.weight.excuse is not None
+    assert one.weight.excuse.until == "2027-03-02"
+
+
+def test_another_rule_has_its_own() -> None:
+    """One entry for two rules excuses both; one for another rule excuses nothing here."""
+    assert review("exceptions:\n" + excepted(rule="missing-claim, ephemeral-checkpoint")).verdict == "allow"
+    assert review("exceptions:\n" + excepted(rule="missing-claim")).verdict == "deny"
+
+
 def test_in_audit_mode_an_ended_one_is_only_noted() -> None:
     decision = review("modes: {default: audit}\nexceptions:\n" + excepted(until="2020-01-01"))
     assert (decision.verdict, decision.would_be) == ("allow", "deny")
@@ -312,4 +332,4 @@ def test_ten_thousand_exceptions_cost_little() -> None:
             best[id(given)] = min(best[id(given)], process_time() - began)
     plain, with_many = best[id(none)], best[id(many)]
     print(f"\n10,000 exceptions, of which 10 can match: {with_many / plain - 1:+.1%} of a denied decision")
-    assert with_many < plain * 1.7  # the goal is a tenth; a busy machine is no reason to fail
+    assert with_many < plain * 1.2  # the goal is a tenth; a busy machine is no reason to fail

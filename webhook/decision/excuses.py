@@ -6,7 +6,7 @@ no more on CREATE; on UPDATE it still keeps a finding from denying, so that no e
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
 from webhook.model.cluster import ClusterView, Gap
@@ -19,7 +19,7 @@ from webhook.model.request import Request
 
 if TYPE_CHECKING:
     from webhook.model.annotated import Void
-    from webhook.model.exceptions import Exceptions, Filed
+    from webhook.model.exceptions import Exceptions
 
 SOON: Final = 14 * DAY
 """So long before its end an exception is spoken of at every use."""
@@ -29,15 +29,17 @@ _FIELD: Final = f"metadata.annotations[{ALLOW}]"
 
 
 class Excuses:
-    """What may excuse the findings of one request. Nothing is looked up before the first finding that counts."""
+    """What may excuse the findings of one request. Nothing is looked up before the first finding that counts.
 
-    def __init__(self, request: Request, cluster: ClusterView, policy: Policy) -> None:
+    ``given`` are excuses that are known to be the object's, beside those that are read here.
+    """
+
+    def __init__(self, request: Request, cluster: ClusterView, policy: Policy, given: Iterable[Excuse] = ()) -> None:
         self._request = request
         self._cluster = cluster
         self._policy = policy
         self._label = f"{request.kind}/{request.name}"
-        self._by_rule: dict[str, list[Filed]] | None = None
-        self._annotated: list[Excuse] = []
+        self._annotated: list[Excuse] = [*given]
         self._void: list[Void] = []
         self._used: dict[tuple[str, str], tuple[Excuse, str]] = {}
         self._text = annotation_of(request.object)
@@ -73,17 +75,16 @@ class Excuses:
 
     def _for(self, rule: str, at: Origin) -> Iterator[Excuse]:
         """The exceptions for one finding, the policy's first, and of these the one that ends last."""
-        index = index_of(self._policy)
+        index, request = index_of(self._policy), self._request
         if index is not None:
-            if self._by_rule is None:
-                self._by_rule = index.for_request(self._request)
             mark = self._mark(rule, at) if index.by_fingerprint else ""
-            for one in self._by_rule.get(rule, ()):
-                marks = one.entry.match.fingerprints
-                if not marks or (mark or self._mark(rule, at)) in marks:
-                    yield one.excuse
+            for one in index.may_fit(rule, request):
+                if one.is_for(request):
+                    marks = one.entry.match.fingerprints
+                    if not marks or (mark or self._mark(rule, at)) in marks:
+                        yield one.excuse
             if mark:
-                yield from (one.excuse for one in index.of_fingerprint(self._request, mark).get(rule, ()))
+                yield from (one.excuse for one in index.of_fingerprint(rule, request, mark))
         for excuse in self._annotated:
             if rule in excuse.rules:
                 yield excuse

@@ -62,12 +62,10 @@ def weigh(rule: Rule, finding: Finding, subject: Subject) -> Weight | None:
     if setting == "off":
         return None
     own = finding.raised or rule.severity
-    severity = Severity.DENY if finding.required else own if setting is None else _SETTING[setting]
     most = finding.at_most
     if rule.on_runtime is not None and not subject.is_trainjob:
         most = rule.on_runtime if most is None else _lighter(most, rule.on_runtime)
-    if most is not None:
-        severity = _lighter(severity, most)
+    severity = settled(own, setting, most, finding.required)
     # Of what does not deny nobody needs to know whether the old object had it.
     if (
         subject.request.operation == "UPDATE"
@@ -77,6 +75,15 @@ def weigh(rule: Rule, finding: Finding, subject: Subject) -> Weight | None:
         most = Severity.WARN
         severity = _lighter(severity, most)
     return Weight(own, severity, most, finding.required, None, finding.measure)
+
+
+def settled(own: Severity, setting: str | None, most: Severity | None, required: bool) -> Severity:
+    """What ``rules`` of a policy makes of a finding, exceptions apart: its word instead of the rule's own severity.
+
+    ``setting`` is that word, not ``off``; ``most`` is what the finding may weigh at most whatever policy says.
+    """
+    severity = Severity.DENY if required else own if setting is None else _SETTING[setting]
+    return severity if most is None else _lighter(severity, most)
 
 
 def in_this_mode(severity: Severity, mode: str) -> Severity:

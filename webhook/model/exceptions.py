@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from msgspec import Struct
@@ -24,67 +24,99 @@ class Filed(Struct, frozen=True, gc=False):
     entry: Exemption
     excuse: Excuse
 
+    def is_for(self, request: Request) -> bool:
+        """Whether all its conditions fit, but for fingerprints."""
+        match = self.entry.match
+        if (users := match.users) and request.user not in users:
+            return False
+        if (names := match.names) and request.name not in names and not _any_fits(names, request.name):
+            return False
+        spaces, space = match.namespaces, request.namespace
+        if spaces and space not in spaces and not _any_fits(spaces, space):
+            return False
+        if match.groups and set(match.groups).isdisjoint(request.groups):
+            return False
+        if match.labels:
+            labels = labels_of(request)
+            return all(labels.get(key) == value for key, value in match.labels.items())
+        return True
+
 
 class Exceptions:
-    """The exceptions of a policy. To find those for one request costs what can match, however many there are.
+    """The exceptions of a policy. To find those for one finding costs what can match, however many there are.
 
-    Each is filed under that one of its conditions whose keys the fewest others share: ten thousand for one namespace
-    that differ in the names of their objects are found by name.
+    Each is filed under its rules, and there under that one of its conditions whose keys the fewest others share: ten
+    thousand for one namespace that differ in the names of their objects are found by name.
     """
 
     def __init__(self, entries: Iterable[Exemption]) -> None:
         every = [Filed(entry, _excuse(number, entry)) for number, entry in enumerate(entries)]
+        every.sort(key=_end)
         shared: Counter[tuple[str, str]] = Counter()
         for one in every:
             for condition, keys in _conditions(one.entry):
                 shared.update({(condition, _bucket(key)) for key in keys})
-        filed: dict[str, list[tuple[str, Filed]]] = {}
-        self._always: list[Filed] = []
+        filed: dict[str, dict[str, list[tuple[str, Filed]]]] = {}
         for one in every:
             best = min(
                 _conditions(one.entry),
                 key=lambda choice: sum(shared[choice[0], _bucket(key)] for key in choice[1]),
-                default=None,
+                default=("", [""]),
             )
-            if best is None:
-                self._always.append(one)
-            else:
-                filed.setdefault(best[0], []).extend((key, one) for key in best[1])
-        self._namespaces = Globs(filed.get("namespaces", ()))
-        self._names = Globs(filed.get("names", ()))
+            for rule in one.entry.rules:
+                filed.setdefault(rule, {}).setdefault(best[0], []).extend((key, one) for key in best[1])
+        self._shelves = {rule: _Shelf(by_condition) for rule, by_condition in filed.items()}
+        self.by_fingerprint = any(shelf.fingerprints for shelf in self._shelves.values())
+        """Whether any was filed under one fault's fingerprint."""
+
+    def may_fit(self, rule: str, request: Request) -> Sequence[Filed]:
+        """The exceptions of a rule that may be for this object and caller, the latest end first: ask ``is_for``."""
+        shelf = self._shelves.get(rule)
+        return () if shelf is None else shelf.candidates(request)
+
+    def of_fingerprint(self, rule: str, request: Request, mark: str) -> Iterator[Filed]:
+        """Those that were filed under one fault's fingerprint and are for this request; the latest end first."""
+        shelf = self._shelves.get(rule)
+        for one in shelf.fingerprints.get(mark, ()) if shelf is not None else ():
+            if one.is_for(request):
+                yield one
+
+
+class _Shelf:
+    """The exceptions of one rule, each under one of its conditions; under one key they lie by their end."""
+
+    __slots__ = ("_always", "_groups", "_labels", "_names", "_namespaces", "_users", "fingerprints")
+
+    def __init__(self, filed: Mapping[str, list[tuple[str, Filed]]]) -> None:
+        self._always = tuple([one for _, one in filed.get("", ())])
+        self._namespaces = Globs(filed["namespaces"]) if "namespaces" in filed else None
+        self._names = Globs(filed["names"]) if "names" in filed else None
         self._users = _by_key(filed.get("users", ()))
         self._groups = _by_key(filed.get("groups", ()))
         self._labels = _by_key(filed.get("labels", ()))
-        self._fingerprints = _by_key(filed.get("fingerprints", ()))
+        self.fingerprints = _by_key(filed.get("fingerprints", ()))
 
-    def for_request(self, request: Request) -> dict[str, list[Filed]]:
-        """Rule -> the exceptions for this object and caller, but for their fingerprints; the latest end first."""
-        found = [one for one in self._candidates(request) if _meant(one.entry, request)]
-        return _by_rule(found) if found else {}
-
-    def _candidates(self, request: Request) -> list[Filed]:
-        found = [*self._always]
-        found += self._users.get(request.user, ())
-        if self._namespaces:
-            found += self._namespaces.may_fit(request.namespace)
-        if self._names:
-            found += self._names.may_fit(request.name)
+    def candidates(self, request: Request) -> Sequence[Filed]:
+        """Those that may fit, the latest end first."""
+        # This is on the way of every denial: one look at each table that there is, and no frame for it.
+        found: Sequence[Filed] = self._always
+        some: Sequence[Filed] | None
+        if self._users and (some := self._users.get(request.user)):
+            found = [*found, *some] if found else some
+        if self._names is not None and (some := self._names.may_fit(request.name)):
+            found = [*found, *some] if found else some
+        if self._namespaces is not None and (some := self._namespaces.may_fit(request.namespace)):
+            found = [*found, *some] if found else some
         for group in request.groups if self._groups else ():
-            found += self._groups.get(group, ())
-        if self._labels:
-            for key, value in labels_of(request).items():
-                found += self._labels.get(f"{key}={value}", ())
-        # One may be filed under two keys that both fit.
-        return found if len(found) < 2 else list({id(one): one for one in found}.values())
-
-    def of_fingerprint(self, request: Request, mark: str) -> dict[str, list[Filed]]:
-        """The same for those that were filed under one fault's fingerprint."""
-        return _by_rule(one for one in self._fingerprints.get(mark, ()) if _meant(one.entry, request))
-
-    @property
-    def by_fingerprint(self) -> bool:
-        """Whether any was filed under one."""
-        return bool(self._fingerprints)
+            if some := self._groups.get(group):
+                found = [*found, *some] if found else some
+        for key, value in labels_of(request).items() if self._labels else ():
+            if some := self._labels.get(f"{key}={value}"):
+                found = [*found, *some] if found else some
+        if type(found) is tuple:
+            return found  # what lies under one key lies by its end
+        # One may lie under two keys that both fit.
+        return sorted({id(one): one for one in found}.values(), key=_end)
 
 
 def labels_of(request: Request) -> Mapping[str, str]:
@@ -94,25 +126,8 @@ def labels_of(request: Request) -> Mapping[str, str]:
     return labels if type(labels) is dict else {}
 
 
-def _meant(entry: Exemption, request: Request) -> bool:
-    """Whether all its conditions fit, but for fingerprints."""
-    match = entry.match
-    if match.users and request.user not in match.users:
-        return False
-    if match.namespaces and not _any_fits(match.namespaces, request.namespace):
-        return False
-    if match.names and not _any_fits(match.names, request.name):
-        return False
-    if match.groups and set(match.groups).isdisjoint(request.groups):
-        return False
-    if match.labels:
-        labels = labels_of(request)
-        return all(labels.get(key) == value for key, value in match.labels.items())
-    return True
-
-
 def _any_fits(patterns: tuple[str, ...], name: str) -> bool:
-    return name in patterns or any(is_glob(pattern) and fits(pattern, name) for pattern in patterns)
+    return any(is_glob(pattern) and fits(pattern, name) for pattern in patterns)
 
 
 def _conditions(entry: Exemption) -> Iterator[tuple[str, list[str]]]:
@@ -142,14 +157,6 @@ def _by_key(pairs: Iterable[tuple[str, Value]]) -> dict[str, tuple[Value, ...]]:
     for key, value in pairs:
         made.setdefault(key, []).append(value)
     return {key: tuple(values) for key, values in made.items()}
-
-
-def _by_rule(found: Iterable[Filed]) -> dict[str, list[Filed]]:
-    made: dict[str, list[Filed]] = {}
-    for one in sorted(found, key=_end):
-        for rule in one.entry.rules:
-            made.setdefault(rule, []).append(one)
-    return made
 
 
 def _end(one: Filed) -> float:

@@ -50,6 +50,11 @@ class Measure(Struct, frozen=True):
     floor: int | None = None
     ceiling: int | None = None
 
+    @property
+    def kept(self) -> bool:
+        """Whether the number is within its limit."""
+        return (self.floor is None or self.value >= self.floor) and (self.ceiling is None or self.value <= self.ceiling)
+
 
 Fix = str | Callable[[], str]
 """Text to paste or a command, or what makes it: only the findings that an answer has room for need theirs.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final, Generic, TypeVar
 
 _STARS: Final = re.compile(r"[*?]")
@@ -56,9 +56,12 @@ class Globs(Generic[Value]):
     def __bool__(self) -> bool:
         return bool(self._whole or self._begun)
 
-    def may_fit(self, name: str) -> list[Value]:
+    def may_fit(self, name: str) -> Sequence[Value]:
         """The values whose pattern may fit."""
-        found = [*self._whole.get(name, ())]
+        whole = self._whole.get(name, ())
+        if not self._lengths or self._lengths[0] > len(name):
+            return whole
+        found = [*whole]
         for length in self._lengths:
             if length > len(name):
                 break

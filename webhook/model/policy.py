@@ -88,6 +88,14 @@ class Limits(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     """How far ahead an exception may end."""
 
 
+MEASURED: Final = {
+    "short-grace": ("floor", "termination_grace_period_seconds"),
+    "unbounded-restarts": ("ceiling", "max_restarts"),
+    "save-interval": ("ceiling", "lost_work"),
+}
+"""Rules that compare a number with one of ``limits``: from which side, and the field of ``Limits``."""
+
+
 class Defaults(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     """Values that the defaults fill in."""
 

@@ -7,17 +7,35 @@ compared with a limit. What a rule did not find then is not in the log: a rule t
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, cast
 
+from webhook.decision.excuses import Excuses
 from webhook.decision.in_force import in_named
-from webhook.model.exceptions import Exceptions
-from webhook.model.excuse import fingerprint
+from webhook.decision.severity import settled
+from webhook.model.cluster import ClusterView, Gap
+from webhook.model.excuse import Excuse
+from webhook.model.finding import Measure, Origin, Severity
 from webhook.model.moment import parse_duration, parse_moment
 from webhook.model.names import ALLOW
-from webhook.model.policy import Policy
+from webhook.model.policy import MEASURED, Policy
 from webhook.model.request import Request
 
-_WEIGHT: Final = {"deny": 0, "warn": 1, "audit": 2}
+_SEVERITY: Final = {one.value: one for one in Severity}
+_OF_POLICY: Final = "exceptions["
+"""What the source of an exception begins with that was an entry of the policy of then."""
+
+
+class _Logged:
+    """The cluster, of which a log holds nothing: what excused a finding then stands with it."""
+
+    def excused_runs(self, namespace: str, besides: str) -> int | Gap:
+        return Gap.UNKNOWN
+
+    def exceptions(self, namespace: str) -> Gap:
+        return Gap.ABSENT
+
+
+_CLUSTER: Final = cast(ClusterView, _Logged())
 
 
 class Replay:
@@ -25,13 +43,15 @@ class Replay:
 
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
-        self._exceptions = Exceptions(policy.exceptions)
         self._known: dict[str, Policy] = {}
 
     def notes(self) -> list[str]:
         """What the log does not hold of what the policy asks for."""
         policy = self._policy
-        told = ["what a rule did not find then (off, or a value within its limit) is not in the log, and not counted"]
+        told = [
+            "what a rule did not find then (off, or a value within its limit) is not in the log, and not counted; "
+            "nor is what only warned on UPDATE: nobody asked then whether the object had it before"
+        ]
         groups = sum(bool(one.match.groups or one.match.labels) for one in policy.exceptions)
         if groups:
             told.append(
@@ -45,17 +65,18 @@ class Replay:
         exempt = self._policy.exempt
         if policy is None or record.get("user") in exempt.users or record.get("runtime") in exempt.runtimes:
             return []
-        request = _request(record)
-        found: dict[str, Any] | None = None
+        request: Request | None = None
         rules = []
         for finding in record["findings"]:
             rule = finding["rule"]
-            if self._severity(policy, rule, finding) != "deny":
+            if _weighed(policy, rule, finding) is not Severity.DENY:
                 continue
             if policy.exceptions or "exception" in finding:
-                if found is None:
-                    found = self._exceptions.for_request(request)
-                if self._excused(found, policy, request, rule, finding):
+                request = request or _request(record)
+                excuses = Excuses(request, _CLUSTER, policy, _given(policy, rule, finding))
+                # Any field will do for the object's own: ``at`` is written as a place already.
+                at = Origin(f"{request.kind}/{request.name}", str(finding["at"]), "")
+                if excuses.weigh(rule, at, Severity.DENY)[0] is not Severity.DENY:
                     continue
             rules.append(rule)
         return rules
@@ -71,46 +92,44 @@ class Replay:
             known = self._known[namespace] = in_named(self._policy, namespace)
         return known
 
-    def _severity(self, policy: Policy, rule: str, finding: Mapping[str, Any]) -> str:
-        setting = policy.rules.get(rule)
-        if setting == "off" or _within(policy, rule, finding.get("measure")):
-            return "off"
-        own = finding.get("own") or finding.get("enforced") or finding["severity"]
-        severity = "deny" if finding.get("required") else setting or own
-        most = finding.get("most")
-        return most if most is not None and _WEIGHT[severity] < _WEIGHT.get(most, 2) else severity
 
-    def _excused(
-        self, found: Mapping[str, Any], policy: Policy, request: Request, rule: str, finding: Mapping[str, Any]
-    ) -> bool:
-        mark = fingerprint(rule, request.kind, request.namespace, request.name, finding["at"])
-        of_mark = self._exceptions.of_fingerprint(request, mark)
-        for one in (*found.get(rule, ()), *of_mark.get(rule, ())):
-            marks = one.entry.match.fingerprints
-            if (not marks or mark in marks) and (request.operation == "UPDATE" or request.at < one.excuse.end):
-                return True
-        given = finding.get("exception")
-        if not isinstance(given, Mapping) or given.get("from") != ALLOW or rule not in policy.self_service.rules:
-            return False
-        end = parse_moment(str(given.get("until")))
-        return end is None or request.at < end
+def _weighed(policy: Policy, rule: str, finding: Mapping[str, Any]) -> Severity | None:
+    """What a finding weighs by this policy, exceptions apart; None where there is none by it."""
+    setting = policy.rules.get(rule)
+    if setting == "off" or _within(policy, rule, finding.get("measure")):
+        return None
+    own = finding.get("own") or finding.get("enforced") or finding["severity"]
+    most = finding.get("most")
+    return settled(
+        _SEVERITY.get(own, Severity.AUDIT),
+        setting,
+        None if most is None else _SEVERITY.get(most, Severity.AUDIT),
+        bool(finding.get("required")),
+    )
+
+
+def _given(policy: Policy, rule: str, finding: Mapping[str, Any]) -> list[Excuse]:
+    """What excused the finding then and is no part of a policy: a line of an annotation, another object."""
+    given = finding.get("exception")
+    source = str(given.get("from") or "") if isinstance(given, Mapping) else ""
+    if not source or source.startswith(_OF_POLICY) or (source == ALLOW and rule not in policy.self_service.rules):
+        return []
+    assert isinstance(given, Mapping)  # noqa: S101 - it has a source
+    until = str(given.get("until"))
+    end = parse_moment(until)
+    end = float("inf") if end is None else end
+    return [Excuse((rule,), str(given.get("reason")), str(given.get("owner")), until, end, source)]
 
 
 def _within(policy: Policy, rule: str, measure: Any) -> bool:
     """Whether the number that was measured is within the policy's limit."""
-    if not isinstance(measure, Mapping):
+    if rule not in MEASURED or not isinstance(measure, Mapping) or not isinstance(measure.get("value"), int | float):
         return False
-    value = measure.get("value")
-    if not isinstance(value, int | float):
-        return False
-    limits = policy.limits
-    if rule == "short-grace":
-        return value >= limits.termination_grace_period_seconds
-    if rule == "unbounded-restarts":
-        return value <= limits.max_restarts
-    if rule == "save-interval":
-        return value <= (parse_duration(limits.lost_work) or 0)
-    return False
+    side, name = MEASURED[rule]
+    limit = getattr(policy.limits, name)
+    if isinstance(limit, str):
+        limit = parse_duration(limit)
+    return Measure(measure["value"], "", **{side: limit}).kept
 
 
 def _request(record: Mapping[str, Any]) -> Request:

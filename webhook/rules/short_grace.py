@@ -39,7 +39,8 @@ def check(subject: Subject) -> Iterator[Finding]:
         if not job.trains:
             continue
         grace = job.pod.get(_FIELD, _DEFAULT)
-        if grace >= floor:
+        measure = Measure(grace, "s", floor=floor)
+        if measure.kept:
             continue
         written = any(layer.pod.get(_FIELD) is not None for layer in job.layers)
         if not written and not any(one.directory for one in subject.checkpoints):
@@ -51,7 +52,7 @@ def check(subject: Subject) -> Iterator[Finding]:
             partial(_fix, subject, job.name, floor),
             job=job.name,
             subject=_FIELD,
-            measure=Measure(grace, "s", floor=floor),
+            measure=measure,
         )
 
 

@@ -32,13 +32,14 @@ def check(subject: Subject) -> Iterator[Finding]:
     anew = "\n# failurePolicy cannot be changed in place: delete the runtime and create it anew" if stored else ""
     path = "spec.template.spec.failurePolicy"
     count = policy.get("maxRestarts") or 0
-    if count > ceiling:
+    measure = Measure(count, "restarts", ceiling=ceiling)
+    if not measure.kept:
         yield Finding(
             Origin(effective.runtime_label, f"{path}.maxRestarts", "failurePolicy.maxRestarts"),
             f"maxRestarts is {count}, and the policy's ceiling is {ceiling}",
             f"failurePolicy:\n  maxRestarts: {ceiling}{anew}",
             subject="maxRestarts",
-            measure=Measure(count, "restarts", ceiling=ceiling),
+            measure=measure,
         )
     if not policy.get("rules"):
         return

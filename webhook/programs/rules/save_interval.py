@@ -23,6 +23,7 @@ Silent when: neither annotation is given; the interval is not known or counts ep
 from __future__ import annotations
 
 import ast
+import math
 from collections.abc import Callable, Iterator
 from typing import Final
 
@@ -57,7 +58,7 @@ def look(script: Script) -> Iterator[Remark]:
             f'"{shown}": {steps:g} steps of {seconds:g} s may lose {steps * seconds:g} s, and {ceiling} s are allowed',
             written(max(1, int(ceiling / seconds))),
             subject="interval",
-            measure=Measure(round(steps * seconds), "s", ceiling=ceiling),
+            measure=Measure(math.ceil(steps * seconds), "s", ceiling=ceiling),
         )
     elif launch.params is not None:
         fits = next((fits for below, fits in _TABLE if launch.params < below), _ABOVE)
