@@ -11,7 +11,8 @@ import pytest
 
 from tests.rules.cases import case_files
 from webhook.audit import decision_record
-from webhook.cluster.files import FileView, load_files
+from webhook.cluster.file_view import FileView
+from webhook.cluster.files import load_files
 from webhook.cluster.policy_file import parse_policy
 from webhook.decision import review_object
 from webhook.model.finding import Severity
