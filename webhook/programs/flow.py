@@ -154,9 +154,8 @@ _LEARNS: Final = frozenset(("backward", "fit", "train", "train_batch", "step", "
 
 def trainings(script: Script, shell: Shell) -> Iterator[tuple[Invocation, Command]]:
     """The training programs that a shell text starts, each with its command there."""
-    own = {id(command) for command in shell.commands}
     for invocation in script.invocations:
-        if invocation.command is not None and id(invocation.command) in own and is_training(invocation):
+        if invocation.command is not None and shell.holds(invocation.command) and is_training(invocation):
             yield invocation, invocation.command
 
 

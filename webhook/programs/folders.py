@@ -16,6 +16,7 @@ _APART: Final = frozenset(("subshell", "substitution", "function", "&"))
 """Constructs whose ``cd`` ends with them."""
 _PERHAPS: Final = frozenset(("if", "else", "case", "while", "for"))
 """Constructs that may not be run."""
+_MOVES: Final = frozenset(("cd", "pushd", "popd", "chroot"))
 _SCOPES: Final = _APART | _PERHAPS
 _OWN: Final = r"""["']?\$(?:0|\{0\}|BASH_SOURCE|\{BASH_SOURCE(?:\[0\])?\})["']?"""
 _DIRNAME: Final = rf"""(?:\$\(\s*dirname\s+(?:--\s+)?{_OWN}\s*\)|`\s*dirname\s+{_OWN}\s*`)"""
@@ -41,13 +42,21 @@ class Folders:
         self.here = start
         self.file = file if file.startswith("/") else ""
         self._known: dict[tuple[int, ...], Value] = {(): start}
+        self._moved = False
+        """Until something moves, all is where it started, and no construct is remembered."""
         self._tried = False
         """The command before was a ``cd`` whose failure is caught."""
         self._movers: set[str] = set()
         """Functions of the text that change the directory."""
 
+    def heeds(self, name: str) -> bool:
+        """Whether ``run`` has to be told of a command of this name: most change nothing."""
+        return self._tried or name in _MOVES or name in self._movers
+
     def enter(self, around: Sequence[Any]) -> Value:
         """The working directory of what stands in these constructs, which ``here`` is from now on."""
+        if not self._moved:
+            return self.here
         key = _key(around)
         for size in range(len(key), -1, -1):
             found = self._known.get(key[:size])
@@ -85,6 +94,9 @@ class Folders:
             if one.kind == "function":
                 self._movers.add(one.name)
         key = _key(around)
+        if not self._moved:
+            self._moved = True
+            self._known.update((key[:size], self.here) for size in range(1, len(key) + 1))
         kinds = [one.kind for one in around if one.kind in _SCOPES]
         self._known[key] = target
         # What follows the condition runs there too, or where it was before.

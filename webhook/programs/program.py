@@ -598,19 +598,22 @@ class _Reader:
         self.shells.append(shell)
         previous: Command | None = None
         for command in shell.commands:
-            self._write(command, previous, place)
-            if command.words:
+            if command.writes is not None or command.name == "tee":
+                self._write(command, place)
+            if previous is not None and previous.name in _PRINTS and command.words:
+                _take_from_pipe(command, previous)
+            if command.words and (self.given is not None or _may_start(command.name)):
                 self._run(
                     command.words,
                     command.raw,
                     [command.place] * len(command.words),
                     command.env,
-                    _with_pipe(command, previous),
+                    command,
                     depth + 1,
                 )
             previous = command
 
-    def _write(self, command: Command, previous: Command | None, place: Place) -> None:
+    def _write(self, command: Command, place: Place) -> None:
         """What a command writes into a file that may run or be read later: ``cat > f <<EOF``, ``printf "$X" > f``."""
         target = command.writes
         if command.name == "tee" and len(command.words) > 1:
@@ -985,6 +988,21 @@ _HARMLESS_MODULES: Final = frozenset(("pip", "venv", "ensurepip", "compileall", 
 _HARMLESS: Final = frozenset(("sleep", "echo", "true", "cat", "ls", "nvidia-smi"))
 
 
+_STARTS: Final = (
+    INITS
+    | WRAPPERS
+    | SHELLS
+    | TOOLS
+    | {"eval", "source", ".", "torchrun", "torch.distributed.run", "torch.distributed.launch", "accelerate"}
+    | {"accelerate-launch", "deepspeed", "msrun", "mpirun", "mpiexec", "srun", "horovodrun"}
+)
+
+
+def _may_start(name: str) -> bool:
+    """Whether a shell's command of this name may start a program: of most there is nothing more to look at."""
+    return name in _STARTS or name.startswith("python") or name.endswith((".py", ".sh"))
+
+
 def _base(word: Value) -> str:
     return word.rpartition("/")[2] if isinstance(word, str) and len(word) < 512 else ""
 
@@ -1049,23 +1067,18 @@ def _moved(place: Place, line: int, reader: _Reader) -> Place:
     return Place(place.field, place.index, base + line - 1)
 
 
-def _with_pipe(command: Command, previous: Command | None) -> Command:
+_PRINTS: Final = frozenset(("cat", "echo", "printf"))
+
+
+def _take_from_pipe(command: Command, previous: Command) -> None:
     """``cat <<PY | python -``: what the command before writes is what this one reads."""
     own = command.inside("pipeline")
-    if (
-        previous is None
-        or own is None
-        or own.index == 0
-        or command.document is not None
-        or command.here_string is not None
-        or previous.name not in ("cat", "echo", "printf")
-    ):
-        return command
+    if own is None or own.index == 0 or command.document is not None or command.here_string is not None:
+        return
     if previous.document is not None:
         command.document = previous.document
     elif previous.name in ("echo", "printf") and len(previous.words) > 1:
         command.here_string = previous.words[-1]
-    return command
 
 
 def _flags(words: Sequence[Value], raws: Sequence[str], places: Sequence[Place]) -> dict[str, Flag]:

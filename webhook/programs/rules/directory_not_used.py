@@ -24,6 +24,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from webhook.model.finding import Severity
+from webhook.model.path import components
 from webhook.model.rule import ProgramRule
 from webhook.model.script import Place, Remark
 from webhook.programs import Script, Value
@@ -144,19 +145,26 @@ def _mentions(script: Script) -> bool:
             return True
         if any(python.env.get(name) in places for name in python.source.names):
             return True
+    if any(
+        lies_in(value, place) for invocation in script.invocations for value in invocation.arguments for place in places
+    ):
+        return True
     for shell in script.shells:
         for line in shell.lines:
             if any(place in line for place in places) and _acts(line):
                 return True
-        for command in shell.commands:
-            if command.name in _IDLE:
-                continue
-            assigned = [value for name, value in command.assigned.items() if name != script.launch.variable]
-            if any(lies_in(value, place) for value in (*command.words, *assigned) for place in places):
+    last = [parts[-1] for parts in map(components, places) if parts]
+    for command in script.commands():
+        if command.name in _IDLE:
+            continue
+        values = command.words
+        if command.assigned:
+            values += tuple(value for name, value in command.assigned.items() if name != script.launch.variable)
+        for value in values:
+            beginning = head(value)
+            if any(name in beginning for name in last) and any(lies_in(value, place) for place in places):
                 return True
-    return any(
-        lies_in(value, place) for invocation in script.invocations for value in invocation.arguments for place in places
-    )
+    return False
 
 
 def _acts(line: str) -> bool:

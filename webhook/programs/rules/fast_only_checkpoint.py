@@ -137,7 +137,7 @@ def _copies(script: Script) -> bool:
         )
         if any(word in name for name in names for word in _SENT):
             return True
-    return any(command.name in _MOVING_COMMANDS for command in script.commands())
+    return any(shell.has(*_MOVING_COMMANDS) for shell in script.shells)
 
 
 def _leads_out(script: Script, python: Python, call: Call) -> bool:

@@ -139,6 +139,8 @@ def _reads_flag(python: Python) -> bool:
 
 def _removed(script: Script, shell: Shell) -> Iterator[Remark]:
     """``rm -rf`` of the directory or of all in it, before the training and on no condition."""
+    if not shell.has("rm", "find"):
+        return
     trainings = [invocation for invocation in script.invocations if is_training(invocation)]
     own = {id(invocation.command) for invocation in trainings}
     last = max((at for at, command in enumerate(shell.commands) if id(command) in own), default=-1)

@@ -85,7 +85,7 @@ def _if_there(script: Script, resume: Setting, python: Python | None) -> str:
 def _ends_without(script: Script, shell: Shell) -> Iterator[Remark]:
     """``if [ -z "$last" ]; then exit 1; fi`` before the training, where ``last`` is what a directory has: the first
     start has none."""
-    found = [command for _, command in trainings(script, shell)]
+    found = [command for _, command in trainings(script, shell)] if shell.has("exit") else []
     if not found:
         return
     listed = {
@@ -95,9 +95,9 @@ def _ends_without(script: Script, shell: Shell) -> Iterator[Remark]:
         if not command.words and any(word in command.source for word in ("$(ls ", "$(find ", "`ls "))
         if any(word in command.source.lower() for word in ("ckpt", "checkpoint", "step", "epoch", "resume"))
     }
-    for command in shell.commands:
+    for command in shell.named("exit"):
         around = command.inside("if")
-        if command.name != "exit" or around is None or command.words[1:2] in ((), ("0",)):
+        if around is None or command.words[1:2] in ((), ("0",)):
             continue
         if command.statement >= found[-1].statement or command.inside("function", "substitution") is not None:
             continue

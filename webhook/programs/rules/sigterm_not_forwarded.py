@@ -56,7 +56,7 @@ def _in_shell(script: Script, shell: Shell) -> Iterator[Remark]:
     found = foremost(list(trainings(script, shell)))[-_MOST:]
     if not found:
         return
-    waits = any(other.name == "wait" for other in shell.commands)
+    waits = shell.has("wait")
     if any(_passes_on(handler, shell) for other, handler in shell.traps() if _hears(other)) and waits:
         return
     last, _ = found[-1]
@@ -84,8 +84,8 @@ def _is_run(shell: Shell, command: Command) -> bool:
     """Whether it stands in no function, or in one that this text calls itself, in the shell that stays."""
     function = command.inside("function")
     return function is None or any(
-        other.name == function.name and other.inside("function", "substitution", "subshell", "&", "pipeline") is None
-        for other in shell.commands
+        other.inside("function", "substitution", "subshell", "&", "pipeline") is None
+        for other in shell.named(function.name)
     )
 
 
@@ -97,7 +97,7 @@ def _kept(shell: Shell, command: Command) -> str:
         # With nothing after it that takes time the shell is gone at once, which is another fault (exit-status-lost).
         after = [other for other in shell.commands if other.statement > command.statement and other.words]
         return "" if all(other.name in _QUICK for other in after) else "stays beside"
-    trapped = any(other.name == "trap" for other in shell.commands)
+    trapped = shell.has("trap")
     if not shell.inline or command.redirected or trapped or command.around:
         plain = shell.inline and not command.redirected and not trapped
         only_lists = all(around.kind in ("&&", "||", ";") for around in command.around)
@@ -112,8 +112,9 @@ def _kept(shell: Shell, command: Command) -> str:
     if shell.dialect == "bash":
         if not _is_last(shell, command) or shell.trailing or command.words[:1] in (("eval",), ("time",)):
             return "stays before"
+        line = command.line
         beside = any(
-            other.place.line == command.place.line and other.inside("substitution") is None
+            other.line == line and other.inside("substitution") is None
             for other in shell.commands
             if other is not command
         )

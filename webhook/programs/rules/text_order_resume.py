@@ -134,6 +134,8 @@ def _corrected(python: Python, pick: Pick) -> str:
 
 
 def _in_shell(shell: Shell) -> Iterator[Remark]:
+    if not shell.has("tail", "head") or not shell.has("ls", "find"):
+        return
     pipeline: list[Command] = []
     for command in (*shell.commands, None):
         part = command.inside("pipeline") if command is not None else None

@@ -140,7 +140,7 @@ def _cleans_up(script: Script) -> bool:
     """Whether the program or its shell removes files: whatever they are, they may be old checkpoints."""
     if any(cleans_up(python) for python in script.pythons):
         return True
-    return any(command.name in ("rm", "find") for command in script.commands())
+    return any(shell.has("rm", "find") for shell in script.shells)
 
 
 RULE = ProgramRule(
