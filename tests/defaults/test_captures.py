@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from tests.defaults.world import applied, default
 from tests.golden import Capture, captures
-from tests.rules.cases import case_files, options_of
+from tests.rules.cases import documents_of, each_case, options_of
+from tests.together import together
 from webhook.cluster.file_view import FileView
-from webhook.cluster.files import load_files
 from webhook.model.cluster import Runtime
-from webhook.model.names import RUNTIME_KINDS
+from webhook.model.names import KINDS, RUNTIME_KINDS
 from webhook.model.policy import Policy
 from webhook.model.release import Release, infer_release, parse_release
 from webhook.model.request import Request
@@ -35,6 +34,7 @@ def answer(raw: Any, view: FileView, release: Release) -> Defaulted:
     return done
 
 
+@cache
 def runtimes(release: str) -> FileView:
     """The runtimes that were created in the same session."""
     view = FileView([])
@@ -47,7 +47,7 @@ def runtimes(release: str) -> FileView:
     return view
 
 
-@pytest.mark.parametrize("capture", captures(), ids=str)
+@together(captures(), lambda capture: capture.release)
 def test_captured_review(capture: Capture) -> None:
     raw = capture.review["request"]
     done = answer(raw, runtimes(capture.release), parse_release(capture.release))
@@ -55,7 +55,7 @@ def test_captured_review(capture: Capture) -> None:
         assert done.patch == (), "nothing of ours was ever there"
 
 
-@pytest.mark.parametrize("capture", CREATES, ids=str)
+@together(CREATES, lambda capture: capture.release)
 def test_captured_create_with_a_claim_and_the_same_file_again(capture: Capture) -> None:
     raw = capture.review["request"]
     release = parse_release(capture.release)
@@ -66,11 +66,13 @@ def test_captured_create_with_a_claim_and_the_same_file_again(capture: Capture) 
     assert answer(update, view, release).object["spec"] == stored["spec"]
 
 
-@pytest.mark.parametrize("path", case_files(), ids=lambda path: f"{path.parent.name}/{path.stem}")
+@each_case()
 def test_case_of_a_rule(path: Path) -> None:
-    loaded = load_files([str(path)])
-    for document in loaded.of_kind(*RUNTIME_KINDS, "TrainJob"):
+    documents = documents_of(path)
+    for document in documents:
+        if document.kind not in KINDS:
+            continue
         release = options_of(path).trainer or infer_release(document.object.get("spec"))
-        view = FileView(loaded.documents, release)
+        view = FileView(documents, release)
         raw = {"operation": "CREATE", "kind": {"kind": document.kind}, "object": document.object}
         answer({**raw, "namespace": document.namespace}, view, release)

@@ -25,6 +25,7 @@ from tests.defaults.world import (
     trainjob,
     volume,
 )
+from tests.together import together
 from webhook.model.policy import Policy
 from webhook.model.release import Release
 
@@ -81,8 +82,7 @@ def damaged(obj: Any, chance: random.Random) -> Any:
     return obj
 
 
-@pytest.mark.parametrize("seed", range(100))
-def test_parts_missing_or_null(seed: int) -> None:
+def check_parts_missing_or_null(seed: int) -> None:
     chance = random.Random(seed)
     for release in Release:
         rt = damaged(chance.choice(RUNTIMES), chance)
@@ -95,6 +95,10 @@ def test_parts_missing_or_null(seed: int) -> None:
         stored = copy.deepcopy(dict(fill(run, rt, *state, release=release).object))
         fill(run, old=stored, release=release)
         fill(damaged(run, chance), old=damaged(stored, chance), release=release)
+
+
+test_parts_missing_or_null = together(range(25), lambda seed: str(seed % 5))(check_parts_missing_or_null)
+test_more_of_them = pytest.mark.full(together(range(25, 200), lambda seed: str(seed % 5))(check_parts_missing_or_null))
 
 
 @pytest.mark.parametrize("value", [3, "x", [], [3], {"a": 3}, True])

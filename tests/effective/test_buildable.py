@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
-from tests.rules.cases import FOLDER
-from webhook.cluster.files import load_files
+from tests.rules.cases import FOLDER, documents_of
+from tests.together import together
 from webhook.effective import build_trainer_pods
 from webhook.effective.buildable import find_refusals
 from webhook.effective.buildable.syntax import (
@@ -27,10 +25,10 @@ from webhook.model.release import Release
 CASES = sorted((FOLDER / "unbuildable-pod").glob("*.yaml"))
 
 
-@pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
-@pytest.mark.parametrize("release", Release, ids=lambda release: release.value)
-def test_a_warm_runtime_gives_the_same_answer(path: Path, release: Release) -> None:
-    documents = load_files([str(path)]).documents
+@together([(path, release) for release in Release for path in CASES], lambda case: case[1].value)
+def test_a_warm_runtime_gives_the_same_answer(case: tuple[Path, Release]) -> None:
+    path, release = case
+    documents = documents_of(path)
     trainjobs = [document.object for document in documents if document.kind == "TrainJob"]
     for document in documents:
         if document.kind.endswith("TrainingRuntime"):

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import argparse
 import shlex
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache
 from pathlib import Path
 
+from tests.together import together
 from webhook.cluster.documents import Document
 from webhook.cluster.file_view import FileView
 from webhook.cluster.files import load_files
@@ -34,8 +36,15 @@ def case_files() -> list[Path]:
     return sorted(path for path in FOLDER.glob("*/*.yaml") if not path.name.endswith(".old.yaml"))
 
 
-def options_of(path: Path) -> argparse.Namespace:
-    """The options of the case's first line."""
+def each_case(
+    paths: Iterable[Path] | None = None,
+) -> Callable[[Callable[[Path], None]], Callable[[list[Path]], None]]:
+    """Makes of a check of one case a test for each rule that has cases (all, or those of ``paths``)."""
+    return together(case_files() if paths is None else paths, lambda path: path.parent.name, lambda path: path.stem)
+
+
+@cache
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(exit_on_error=False)
     parser.add_argument("--trainer", type=parse_release)
     parser.add_argument("--old")
@@ -44,13 +53,21 @@ def options_of(path: Path) -> argparse.Namespace:
     parser.add_argument("--user", default="")
     parser.add_argument("--only")
     parser.add_argument("--named", action="store_true", help="the policy names the rule, which is asked only then")
-    first = path.read_text().split("\n", 1)[0]
-    return parser.parse_args(shlex.split(first.removeprefix(MARK)) if first.startswith(MARK) else [])
+    return parser
 
 
+@cache
+def options_of(path: Path) -> argparse.Namespace:
+    """The options of the case's first line; shared, so never change them."""
+    with path.open() as text:
+        first = text.readline().rstrip("\n")
+    return _parser().parse_args(shlex.split(first.removeprefix(MARK)) if first.startswith(MARK) else [])
+
+
+@cache
 def run_case(path: Path) -> tuple[list[tuple[str, Judged]], tuple[str, ...]]:
     """The findings of the rule whose folder the case is in, each with the label of its object, and rules that broke."""
-    return run_documents(path, _load(path))
+    return run_documents(path, documents_of(path))
 
 
 def run_documents(
@@ -58,7 +75,7 @@ def run_documents(
 ) -> tuple[list[tuple[str, Judged]], tuple[str, ...]]:
     """The same for documents that stand for the case's own, on a release of one's choice; of ``every`` rule."""
     options = options_of(path)
-    before = _load(path.parent / options.old) if options.old else []
+    before = documents_of(path.parent / options.old) if options.old else []
     found: list[tuple[str, Judged]] = []
     broken: list[str] = []
     for document in documents:
@@ -100,7 +117,9 @@ def _texts(found: list[tuple[str, Judged]]) -> Iterator[str]:
         yield from block(finding, label)
 
 
-def _load(path: Path) -> list[Document]:
+@cache
+def documents_of(path: Path) -> list[Document]:
+    """The documents of a file; shared, so never change them."""
     loaded = load_files([str(path)])
     assert not loaded.errors, [str(error) for error in loaded.errors]
     return loaded.documents

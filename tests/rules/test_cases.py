@@ -6,9 +6,7 @@ import os
 import re
 from pathlib import Path
 
-import pytest
-
-from tests.rules.cases import FOLDER, VERDICTS, case_files, golden_text, outcome, run_case
+from tests.rules.cases import FOLDER, VERDICTS, case_files, each_case, golden_text, outcome, run_case
 from webhook.message import FACT, LINE, warning_line
 from webhook.model.finding import Judged, Severity
 
@@ -16,7 +14,7 @@ CASES = case_files()
 UPDATE = bool(os.environ.get("UPDATE_GOLDEN"))
 
 
-@pytest.mark.parametrize("path", CASES, ids=lambda path: f"{path.parent.name}/{path.stem}")
+@each_case()
 def test_case(path: Path) -> None:
     expected = path.name.partition("-")[0]
     assert expected in VERDICTS, "a case is named <verdict>-<what it shows>.yaml"

@@ -6,9 +6,7 @@ import re
 import shlex
 from pathlib import Path
 
-import pytest
-
-from tests.rules.cases import case_files, run_documents
+from tests.rules.cases import case_files, each_case, run_documents
 from webhook.cluster.files import load_text
 
 EVIL = ";touch x"
@@ -26,7 +24,7 @@ def with_evil_names(text: str) -> str:
     return text.replace('/"', "/")
 
 
-@pytest.mark.parametrize("path", CASES, ids=lambda path: f"{path.parent.name}/{path.stem}")
+@each_case(CASES)
 def test_a_name_in_a_command_is_one_word(path: Path) -> None:
     loaded = load_text(with_evil_names(path.read_text()).encode(), "case")
     found, _ = run_documents(path, loaded.documents, every=True)

@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 
 from tests import fast_yaml, golden
-from tests.rules.cases import case_files, options_of, run_documents
+from tests.rules.cases import documents_of, each_case, options_of, run_case
 from webhook.cluster.file_view import FileView
-from webhook.cluster.files import load_text
 from webhook.decision import review_object
 from webhook.model.finding import Judged
 from webhook.model.policy import Policy
@@ -73,11 +72,10 @@ def misplaced(finding: Judged, release: str) -> list[str]:
     return wrong
 
 
-@pytest.mark.parametrize("path", case_files(), ids=lambda path: f"{path.parent.name}/{path.stem}")
+@each_case()
 def test_what_is_to_be_pasted_has_a_place(path: Path) -> None:
-    documents = load_text(path.read_bytes(), "case").documents
-    found, _ = run_documents(path, documents)
-    spec = next((document.object.get("spec") for document in documents if document.kind == "TrainJob"), None)
+    found, _ = run_case(path)
+    spec = next((document.object.get("spec") for document in documents_of(path) if document.kind == "TrainJob"), None)
     release = (options_of(path).trainer or infer_release(spec)).value
     assert [text for _, finding in found for text in misplaced(finding, release)] == []
 

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from tests import fast_yaml
-from tests.rules.cases import case_files, run_documents
+from tests.rules.cases import case_files, documents_of, each_case, run_case, run_documents
+from tests.together import together
 from webhook.cluster.file_view import FileView
 from webhook.cluster.files import load_text
 from webhook.decision import default_object, review_object
@@ -36,7 +37,7 @@ OVERRIDES = {"runtimePatches", "podTemplateOverrides", "podSpecOverrides"}
 
 def pasted(path: Path, served: Release) -> list[list[Any]]:
     """The documents of each fix that is, last of all, a part of the TrainJob."""
-    found, _ = run_documents(path, load_text(path.read_bytes(), "case").documents, served)
+    found, _ = run_documents(path, documents_of(path), served)
     fixes = [
         list(fast_yaml.safe_load_all(finding.fix.replace("<class>", "everywhere")))
         for label, finding in found
@@ -53,15 +54,19 @@ def entries_of(path: Path) -> list[str]:
 CASES = [path for path in case_files() if path.parent.name in RULES and not path.name.startswith(("allow", "audit"))]
 
 
-@pytest.mark.parametrize("path", CASES, ids=lambda path: f"{path.parent.name}/{path.stem}")
-@pytest.mark.parametrize("served", Release, ids=lambda served: served.value)
-def test_the_fix_settles_it(path: Path, served: Release) -> None:
+@together(
+    [(path, served) for path in CASES for served in Release],
+    lambda case: f"{case[0].parent.name}-{case[1].value}",
+    lambda case: f"{case[0].stem} {case[1].value}",
+)
+def test_the_fix_settles_it(case: tuple[Path, Release]) -> None:
+    path, served = case
     if any(field in path.read_text() and field != served.override_field for field in OVERRIDES):
         return  # the case is written for another release
     fixes = pasted(path, served)
     if not fixes:
-        pytest.skip("the fix belongs into a list of the object, which a person merges")
-    found, _ = run_documents(path, load_text(path.read_bytes(), "case").documents, served, every=True)
+        return  # the fix belongs into a list of the object, which a person merges
+    found, _ = run_documents(path, documents_of(path), served, every=True)
     before = {finding.rule for label, finding in found if label.startswith("TrainJob/")}
     for documents in fixes:
         text = [REACHABLE, *(fast_yaml.safe_dump(document) for document in documents[:-1])]
@@ -86,9 +91,9 @@ def test_the_fix_settles_it(path: Path, served: Release) -> None:
 ENV_CASES = [path for path in case_files() if path.parent.name in ("per-attempt-directory", "unexpanded-directory")]
 
 
-@pytest.mark.parametrize("path", ENV_CASES, ids=lambda path: f"{path.parent.name}/{path.stem}")
+@each_case(ENV_CASES)
 def test_the_variables_settle_it_in_the_order_in_which_they_are_pasted(path: Path) -> None:
-    found, _ = run_documents(path, load_text(path.read_bytes(), "case").documents)
+    found, _ = run_case(path)
     pastes = [finding.fix for label, finding in found if label.startswith("TrainJob/") and "trainer:" in finding.fix]
     for paste in pastes:
         env = fast_yaml.safe_load(paste)["spec"]["trainer"]["env"]
@@ -106,10 +111,10 @@ def test_the_variables_settle_it_in_the_order_in_which_they_are_pasted(path: Pat
         ] == []
 
 
-@pytest.mark.parametrize("path", case_files(), ids=lambda path: f"{path.parent.name}/{path.stem}")
+@each_case()
 def test_a_fix_that_begins_as_yaml_is_yaml(path: Path) -> None:
     """Placeholders too: a text that is pasted first and filled in then should not break the file on the way."""
-    found, _ = run_documents(path, load_text(path.read_bytes(), "case").documents)
+    found, _ = run_case(path)
     for _, finding in found:
         if re.match(r"(- )?[A-Za-z]+:(\n| )", finding.fix):
             assert list(fast_yaml.safe_load_all(finding.fix))

@@ -12,11 +12,10 @@ from typing import Any
 
 import pytest
 
-from tests.rules.cases import case_files
+from tests.rules.cases import case_files, documents_of, each_case
 from webhook.bootstrap import NothingKnown
 from webhook.cluster.documents import Document
 from webhook.cluster.file_view import FileView
-from webhook.cluster.files import load_files
 from webhook.decision import default_object, review_object
 from webhook.effective import kept
 from webhook.model.cluster import ClusterView
@@ -34,8 +33,10 @@ OTHER = Policy(
 Ask = tuple[Request, ClusterView, Policy, Release]
 
 
-@pytest.mark.parametrize("path", case_files(), ids=lambda path: f"{path.parent.name}/{path.stem}")
-def test_a_guard_that_remembers_says_the_same(path: Path) -> None:
+CASES = case_files()
+
+
+def check_what_is_remembered(path: Path) -> None:
     asked = list(_asked(path))
     kept.clear()
     cache.clear()
@@ -48,13 +49,17 @@ def test_a_guard_that_remembers_says_the_same(path: Path) -> None:
         assert answer == _answers(ask), ask[0]
 
 
+test_a_guard_that_remembers_says_the_same = each_case(CASES[::4])(check_what_is_remembered)
+test_so_does_it_of_every_case = pytest.mark.full(each_case(CASES)(check_what_is_remembered))
+
+
 def _answers(ask: Ask) -> Any:
     defaulted = default_object(*ask)
     return defaulted.patch, defaulted.findings, review_object(*ask)
 
 
 def _asked(path: Path) -> Iterator[Ask]:
-    documents = load_files([str(path)]).documents
+    documents = documents_of(path)
     for document in documents:
         if document.kind in KINDS:
             release = Release.V2_3 if "runtimePatches" in (document.object.get("spec") or {}) else Release.V2_1

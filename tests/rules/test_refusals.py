@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import pytest
-
 from tests import golden
+from tests.together import together
 from webhook.cluster.documents import Document
 from webhook.cluster.file_view import FileView
 from webhook.cluster.files import load_text
@@ -61,7 +60,7 @@ def _decisions(pair: golden.Pair) -> Iterator[Decision]:
             yield _review(document, view, release)
 
 
-@pytest.mark.parametrize("pair", REFUSED, ids=str)
+@together(REFUSED, lambda pair: pair.release)
 def test_a_refused_pair_is_told_why(pair: golden.Pair) -> None:
     told = [
         finding.rule
@@ -72,7 +71,7 @@ def test_a_refused_pair_is_told_why(pair: golden.Pair) -> None:
     assert told, EXPECTED[pair]["refused"]["message"]
 
 
-@pytest.mark.parametrize("pair", ACCEPTED, ids=str)
+@together(ACCEPTED, lambda pair: pair.release)
 def test_an_accepted_pair_draws_no_denial_for_its_form(pair: golden.Pair) -> None:
     denied = [
         (finding.rule, str(finding.at), finding.problem)
@@ -96,7 +95,7 @@ def _merged(target: Any, patch: Any) -> Any:
     return out
 
 
-@pytest.mark.parametrize("pair", UPDATED, ids=str)
+@together(UPDATED, lambda pair: pair.release)
 def test_an_update_that_wedged_the_run_is_denied_and_no_other(pair: golden.Pair) -> None:
     documents, release = _objects(pair)
     steps = pair.update.get("steps") or [{"kind": "TrainJob", "patch": pair.update}]

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
-from tests.rules.cases import case_files
+from tests.rules.cases import documents_of, each_case
 from webhook.cluster.documents import Document
 from webhook.cluster.file_view import FileView
-from webhook.cluster.files import load_files
 from webhook.decision import build_subject
 from webhook.model.names import KINDS
 from webhook.model.policy import Policy
@@ -21,9 +18,9 @@ from webhook.rules import RULES
 from webhook.storage import claim_signs
 
 
-@pytest.mark.parametrize("path", case_files(), ids=lambda path: f"{path.parent.name}/{path.stem}")
+@each_case()
 def test_no_sign_silences_a_rule(path: Path) -> None:
-    documents = load_files([str(path)]).documents
+    documents = documents_of(path)
     for document in documents:
         if document.kind not in KINDS:
             continue

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.together import together
 from webhook.cli import main
 from webhook.cli.init import yaml_of
 from webhook.cluster.file_view import FileView
@@ -34,10 +35,13 @@ def class_object(provisioner: str) -> str:
     return json.dumps(raw)
 
 
-@pytest.mark.parametrize("release", list(Release))
-@pytest.mark.parametrize("nodes", [1, 2, 16])
-@pytest.mark.parametrize("starter", STARTERS, ids=lambda starter: starter.id)
-def test_the_guard_has_nothing_to_say(starter: Starter, nodes: int, release: Release) -> None:
+@together(
+    [(starter, nodes, release) for starter in STARTERS for nodes in (1, 2, 16) for release in Release],
+    lambda case: case[0].id,
+    lambda case: f"{case[0].id} nodes={case[1]} {case[2].value}",
+)
+def test_the_guard_has_nothing_to_say(case: tuple[Starter, int, Release]) -> None:
+    starter, nodes, release = case
     plan = Plan(starter, nodes=nodes, storage_class="shared", release=release)
     text = "---\n".join([class_object("efs.csi.aws.com") + "\n", *map(yaml_of, objects(plan))])
     loaded = load_text(text.encode(), "init")

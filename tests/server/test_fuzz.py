@@ -27,7 +27,7 @@ from webhook.model.policy import Policy
 from webhook.server.admission import Admission, FixedViews
 from webhook.server.gate import Gate
 
-BODIES = int(os.environ.get("CKPTGUARD_FUZZ", "3000"))
+BODIES = int(os.environ.get("CKPTGUARD_FUZZ", "1000"))
 PER_CLUSTER = 20
 SLOW_SECONDS = 1.0
 """Of processor time, for one answer. The API server waits ten; a body here has some tens of kilobytes."""
