@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from webhook.cluster.connection import Connection
     from webhook.cluster.registration import Get
     from webhook.cluster.tables import ServedTable, Tables
+    from webhook.model.exceptions import Exceptions
     from webhook.server.tls import Callers, Certificate
     from webhook.settings import Settings
 
@@ -118,6 +119,9 @@ class NothingKnown:
 
     def directories(self, namespace: str, claim: str, path: str | None = None) -> Sequence[RunDirectory] | Gap:
         return Gap.UNKNOWN
+
+    def exceptions(self, namespace: str) -> Exceptions | Gap:
+        return Gap.ABSENT  # nobody can have written one
 
     def serves_kueue(self) -> bool | None:
         return None

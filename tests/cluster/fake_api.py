@@ -157,8 +157,10 @@ def _collection(path: str) -> str:
 
 
 def _is_collection(path: str) -> bool:
-    return path.endswith(
-        ("claims", "volumes", "classes", "namespaces", "runtimes", "trainjobs", "customresourcedefinitions")
+    last = path.rsplit("/", 1)[-1]
+    return last.endswith(("claims", "volumes", "classes", "namespaces", "runtimes", "trainjobs")) or last in (
+        "customresourcedefinitions",
+        "checkpointexceptions",
     )
 
 

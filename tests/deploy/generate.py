@@ -5,11 +5,13 @@ The webhook configurations are written from the CEL that the engine keeps (`webh
 
 import re
 import textwrap
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from tests.deploy.exception_crd import build_crd
 from webhook.defaults.registration import PROTECTED_NAMESPACES, PROTECTED_RULES, PROTECTED_WHEN, PUT_BACK
 
 Object = dict[str, Any]
@@ -96,6 +98,7 @@ def render_copies() -> dict[Path, str]:
     rules = (monitoring / "rules.yaml").read_text()
     files, templates = DEPLOY / "chart" / "files", DEPLOY / "chart" / "templates"
     overlays = DEPLOY / "overlays"
+    exceptions = DEPLOY / "components" / "exceptions"
     return {
         BASE: render_base(),
         TEMPLATE: render_template(),
@@ -115,6 +118,10 @@ def render_copies() -> dict[Path, str]:
         templates / "run-metrics-rbac.yaml": _template(
             "components/run-metrics/rbac.yaml", ".Values.runMetrics.enabled"
         ),
+        exceptions / "crd.yaml": _CRD + _yaml(build_crd()),
+        templates / "exceptions-crd.yaml": _template_of([build_crd()], "components/exceptions/crd.yaml", _EXCEPTIONS),
+        templates / "exceptions-rbac.yaml": _template("components/exceptions/rbac.yaml", _EXCEPTIONS),
+        templates / "exceptions-approval.yaml": _template("components/exceptions/approval.yaml", _EXCEPTIONS),
         templates / "policy-mode.yaml": _template("policies/mode.yaml", ".Values.policies.mode"),
         templates / "policy-plain-storage.yaml": _template(
             "policies/plain-storage.yaml", ".Values.policies.plainStorage"
@@ -123,6 +130,8 @@ def render_copies() -> dict[Path, str]:
 
 
 _NOTE = "# Written from {} by `python -m tests.deploy.generate`; a test compares.\n"
+_CRD = "# Written by `python -m tests.deploy.generate` from the rules that there are; a test compares.\n"
+_EXCEPTIONS = ".Values.exceptions.enabled"
 _RULE = """\
 apiVersion: monitoring.coreos.com/v1
 kind: PrometheusRule
@@ -154,7 +163,10 @@ def _keeper(source: Path) -> str:
 
 def _template(source: str, condition: str = "") -> str:
     """A template of the chart with the objects of a manifest, under a condition."""
-    documents = yaml.safe_load_all((DEPLOY / source).read_text())
+    return _template_of(yaml.safe_load_all((DEPLOY / source).read_text()), source, condition)
+
+
+def _template_of(documents: Iterable[Object], source: str, condition: str) -> str:
     text = _NOTE.format(f"deploy/{source}") + "---\n".join(_chart_text(document) for document in documents)
     return f"{{{{- if {condition} }}}}\n{text}{{{{- end }}}}\n" if condition else text
 
@@ -164,7 +176,8 @@ def _chart_text(document: Object) -> str:
     metadata = {**document["metadata"], "labels": "@labels@"}
     text = _yaml({**document, "metadata": metadata})
     assert "{{" not in text, text  # Helm would read it
-    text = text.replace("labels: '@labels@'", _LABELS)
+    own = "".join(f"\n    {name}: {value!r}" for name, value in (document["metadata"].get("labels") or {}).items())
+    text = text.replace("labels: '@labels@'", _LABELS + own)
     text = text.replace("namespace: checkpoint-guard\n", "namespace: {{ .Release.Namespace }}\n")
     return re.sub(
         r"^( *)- kube-system\n\1- checkpoint-guard\n",

@@ -81,9 +81,14 @@ def test_chart_and_kustomize_monitor_alike(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("component", "value"), [("reports", "reports.enabled=true"), ("run-metrics", "runMetrics.enabled=true")]
+    ("component", "value"),
+    [
+        ("reports", "reports.enabled=true"),
+        ("run-metrics", "runMetrics.enabled=true"),
+        ("exceptions", "exceptions.enabled=true"),
+    ],
 )
-def test_chart_and_kustomize_scan_alike(tmp_path: Path, component: str, value: str) -> None:
+def test_chart_and_kustomize_make_each_component_alike(tmp_path: Path, component: str, value: str) -> None:
     made = [one for one in kustomize(overlay(tmp_path, component)) if one["kind"] != "Namespace"]
     charted = [one for one in helm(value) if not is_hook(one)]
 

@@ -291,3 +291,53 @@ def test_no_slower_than_a_third_of_reading_json(tmp_path: Path) -> None:
     assert counted.denied == 20_000
     print(f"\npreview has {best_plain / best_preview:.2f} of the speed of orjson.loads")
     assert best_plain / best_preview > 0.15  # the goal is a third
+
+
+def excused(until: str = "2027-01-01", **fields: Any) -> dict[str, Any]:
+    """A line whose finding a CheckpointException excused."""
+    given = {"reason": "r", "owner": "o", "until": until, "from": "CheckpointException/bench"}
+    finding = line()["findings"][0] | {"severity": "audit", "enforced": "audit", "own": "deny", "exception": given}
+    return line(verdict="allow", wouldBe="allow", findings=[finding]) | fields
+
+
+def dump(path: Path, *, rule: str = "ephemeral-checkpoint", until: str = "2027-01-01") -> str:
+    spec = f"{{rules: [{rule}], reason: r, owner: o, until: {until}, match: {{names: [run]}}}}"
+    path.write_text(
+        "apiVersion: exceptions.checkpoint-guard.io/v1alpha1\nkind: CheckpointException\n"
+        f"metadata: {{name: bench, namespace: team-a}}\nspec: {spec}\n"
+    )
+    return str(path)
+
+
+def test_checkpoint_exceptions_count_as_they_did(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    policy = tmp_path / "policy.yaml"
+    policy.write_text(HEAD)
+    file = log(tmp_path / "a.log", excused(), line(name="other"))
+    assert preview(capsys, file)["denied"] == 1
+    assert preview(capsys, file, "--policy", str(policy))["denied"] == 1
+
+
+def test_checkpoint_exceptions_of_a_dump(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    policy = tmp_path / "policy.yaml"
+    policy.write_text(HEAD)
+    file = log(tmp_path / "a.log", excused(name="old"), line(), line(namespace="team-b"))
+    by = [file, "--policy", str(policy), "--state"]
+    found = preview(capsys, *by, dump(tmp_path / "e.yaml"))
+    # What was excused then and is not in the dump counts again; what the dump has is excused.
+    assert sorted(one["examples"] for one in found["results"]) == [["TrainJob/old"], ["TrainJob/run"]]
+    assert {one["namespace"] for one in found["results"]} == {"team-a", "team-b"}
+    assert preview(capsys, *by, dump(tmp_path / "f.yaml", until="2026-11-01"))["denied"] == 3
+    assert preview(capsys, *by, dump(tmp_path / "g.yaml", until="2028-01-01"))["denied"] == 3  # too far ahead
+
+
+def test_a_dump_of_exceptions_needs_a_policy_and_has_to_be_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    policy = tmp_path / "policy.yaml"
+    policy.write_text(HEAD)
+    file = log(tmp_path / "a.log", line())
+    assert main(["preview", file, "--state", dump(tmp_path / "e.yaml")]) == 2
+    assert "--state is for --policy" in capsys.readouterr().err
+    bad = dump(tmp_path / "bad.yaml", rule="no-such")
+    assert main(["preview", file, "--policy", str(policy), "--state", bad]) == 2
+    assert 'there is no rule "no-such"' in capsys.readouterr().err

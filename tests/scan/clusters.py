@@ -13,6 +13,7 @@ from tests.runs.fake import FakeApi
 Object = dict[str, Any]
 
 TRAINER = "/apis/trainer.kubeflow.org/v1alpha1"
+EXCEPTIONS = "/apis/exceptions.checkpoint-guard.io/v1alpha1"
 SCHEMA = "/openapi/v3/apis/trainer.kubeflow.org/v1alpha1"
 PATCHES: Object = {"type": "array", "items": {"properties": {"terminationGracePeriodSeconds": {}}}}
 SERVED: Object = {
@@ -29,6 +30,7 @@ _PATHS = {
     "StorageClass": "/apis/storage.k8s.io/v1/storageclasses/{name}",
     "TrainingRuntime": TRAINER + "/namespaces/{namespace}/trainingruntimes/{name}",
     "ClusterTrainingRuntime": TRAINER + "/clustertrainingruntimes/{name}",
+    "CheckpointException": EXCEPTIONS + "/namespaces/{namespace}/checkpointexceptions/{name}",
     "TrainJob": TRAINER + "/namespaces/{namespace}/trainjobs/{name}",
 }
 

@@ -13,9 +13,9 @@ import yaml
 from tests.cli.files import write
 from tests.cli.test_review import Run, run
 from tests.runs.fake import FakeApi
-from tests.scan.clusters import SCHEMA, TRAINER, Object, api_of, objects, path_of, run_of
+from tests.scan.clusters import EXCEPTIONS, SCHEMA, TRAINER, Object, api_of, objects, path_of, run_of
 from webhook.cli import scan as command
-from webhook.model.policy import Modes, Policy
+from webhook.model.policy import Limits, Modes, Policy
 from webhook.model.release import Release
 from webhook.reports.review import Reviewed
 from webhook.runs.api import Answer
@@ -310,3 +310,55 @@ def test_release_is_what_the_cluster_serves() -> None:
     assert results
     scan = ClusterScan(api_of(objects("team")), Policy(), None, Release.V2_0)
     assert verdicts(list(scan.results())) == verdicts(results)
+
+
+def exception(namespace: str, **spec: Any) -> Object:
+    excused = {"rules": ["ephemeral-checkpoint"], "reason": "scratch", "owner": "anna", "until": "2999-01-01"}
+    return {
+        "apiVersion": "exceptions.checkpoint-guard.io/v1alpha1",
+        "kind": "CheckpointException",
+        "metadata": {"name": "bench", "namespace": namespace},
+        "spec": excused | spec,
+    }
+
+
+FAR = Policy(limits=Limits(exception_days=36500 * 100))
+
+
+def test_exceptions_of_the_namespace_count() -> None:
+    api = api_of(objects("excused", bad=True), objects("lost", bad=True), [exception("excused")])
+    api.objects[EXCEPTIONS] = {"kind": "APIResourceList"}
+    results, scan = scanned(api, policy=FAR)
+    assert verdicts(results)["excused/TrainJob/digits"] == "allow"
+    assert verdicts(results)["lost/TrainJob/digits"] == "deny"
+    assert scan.notices == []
+    one, _ = scanned(api, "excused", FAR)
+    assert set(verdicts(one).values()) == {"allow"}
+
+
+def test_a_cluster_without_exceptions_is_not_spoken_of() -> None:
+    api = api_of(objects("lost", bad=True))
+    api.forbidden = {f"{EXCEPTIONS}/checkpointexceptions"}  # whoever lacks the component lacks the right
+    results, scan = scanned(api)
+    assert verdicts(results)["lost/TrainJob/digits"] == "deny"
+    assert scan.notices == []
+
+
+def test_exceptions_that_may_not_be_listed_are_said_and_deny_nothing() -> None:
+    api = api_of(objects("lost", bad=True))
+    api.objects[EXCEPTIONS] = {"kind": "APIResourceList"}
+    api.forbidden = {f"{EXCEPTIONS}/checkpointexceptions"}
+    results, scan = scanned(api)
+    assert scan.notices == ["you may not list checkpointexceptions: what depends on them is unknown"]
+    assert verdicts(results)["lost/TrainJob/digits"] == "warn"
+    (found,) = [one for one in results[-1].findings if one.rule == "void-exception"]
+    assert "you may not list checkpointexceptions" in found.problem
+
+
+def test_exceptions_of_a_dump_count(run: Run, tmp_path: Path) -> None:
+    text = yaml.safe_dump_all([*objects("team", bad=True), exception("team", until="2027-01-01")])
+    code, out, _ = run("scan", "--state", write(tmp_path, "dump.yaml", text), "-o", "json")
+    assert code == 0
+    assert {one["verdict"] for one in json.loads(out)["results"]} == {"allow"}
+    findings = [found for one in json.loads(out)["results"] for found in one["findings"]]
+    assert {found["exception"]["from"] for found in findings if "exception" in found} == {"CheckpointException/bench"}

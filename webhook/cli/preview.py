@@ -5,11 +5,17 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
+from webhook.cli.cluster_flags import add_dump
 from webhook.cli.log_flags import add_logs, could_read, logged, tally_notes
 from webhook.cli.output import complain
 from webhook.cli.outputs import add_output, write_outputs
+from webhook.model.names import EXCEPTION
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from webhook.model.cluster import Gap
+    from webhook.model.exceptions import Exceptions
     from webhook.preview.count import Denying, Preview
     from webhook.preview.lines import Tally
 
@@ -22,6 +28,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     add_logs(parser)
     parser.add_argument("--policy", metavar="FILE", help="a policy file to weigh the findings by")
+    add_dump(
+        parser,
+        "with --policy: the CheckpointExceptions that count (kubectl get checkpointexceptions -A -o yaml); a file, a "
+        "folder or -; repeatable (default: those that the log names)",
+    )
     parser.add_argument(
         "--mode",
         choices=("enforce", "warn", "audit", "off"),
@@ -80,6 +91,14 @@ def _denying(arguments: argparse.Namespace, notes: list[str]) -> Denying | None:
     from webhook.preview.count import as_logged, nothing
 
     policy = None
+    granted = None
+    if arguments.state:
+        if arguments.policy is None:
+            complain(["error: --state is for --policy: without it the log's own verdicts count, exceptions and all"])
+            return None
+        granted = _granted(arguments.state)
+        if granted is None:
+            return None
     if arguments.policy is not None:
         from webhook.cli.inputs import load_policy_file
         from webhook.reports.review import Fault
@@ -96,9 +115,21 @@ def _denying(arguments: argparse.Namespace, notes: list[str]) -> Denying | None:
         return as_logged
     from webhook.preview.replay import Replay
 
-    replay = Replay(policy)
+    replay = Replay(policy, granted)
     notes.extend(replay.notes())
     return replay.denying
+
+
+def _granted(paths: list[str]) -> Callable[[str], Exceptions | Gap] | None:
+    """The CheckpointExceptions of a dump; None, and lines on standard error, where it cannot be read."""
+    from webhook.cluster.file_view import FileView
+    from webhook.cluster.files import load_files
+
+    loaded = load_files(paths)
+    if loaded.errors:
+        complain(f"error: {error}" for error in loaded.errors)
+        return None
+    return FileView(loaded.of_kind(EXCEPTION)).exceptions
 
 
 def _notes(preview: Preview) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from webhook.cluster.directories import checkpoint_directories
 from webhook.cluster.documents import Document, Raw
@@ -25,6 +26,9 @@ from webhook.model.policy import Policy
 from webhook.model.release import Release
 from webhook.model.request import MalformedObject
 from webhook.model.shape import check_shape
+
+if TYPE_CHECKING:
+    from webhook.model.exceptions import Exceptions
 
 DirectoriesOf = Callable[["FileView", Raw], Iterable[tuple[str, str]]]
 """The directories that a TrainJob writes to: pairs of claim and path on it."""
@@ -129,6 +133,9 @@ class FileView:
 
     def excused_runs(self, namespace: str, besides: str) -> int | Gap:
         return Gap.UNKNOWN  # what is reviewed is not what is stored
+
+    def exceptions(self, namespace: str) -> Exceptions | Gap:
+        return self.store.exceptions(namespace)
 
     def directories(self, namespace: str, claim: str, path: str | None = None) -> Sequence[RunDirectory] | Gap:
         """Builds the pods of all unfinished TrainJobs at the first call."""

@@ -16,7 +16,7 @@ from webhook.cluster.documents import Document, FileError, Loaded, Notice
 from webhook.cluster.folders import CHART, KUSTOMIZATIONS, Excluded, is_partial, is_patch, patches_of
 from webhook.cluster.places import field_of, steps_of
 from webhook.cluster.yaml_text import TEMPLATE, Piece, TextError, decode, parse, places, split
-from webhook.model.names import API_VERSION, KINDS
+from webhook.model.names import API_VERSION, EXCEPTION, EXCEPTION_VERSION, KINDS
 from webhook.model.printable import printable, shell_word
 from webhook.model.request import MalformedObject
 from webhook.model.shape import check_limits, check_shape
@@ -35,6 +35,7 @@ _API_VERSIONS: Final[dict[str, tuple[str, ...]]] = {
     "CSIDriver": ("storage.k8s.io/v1", "storage.k8s.io/v1beta1"),
     "Namespace": ("v1",),
     "ConfigMap": ("v1",),
+    EXCEPTION: (EXCEPTION_VERSION,),
 }
 STATE_KINDS: Final = tuple(_API_VERSIONS)
 _OUR_GROUP: Final = API_VERSION.partition("/")[0] + "/"
@@ -447,6 +448,12 @@ def _faults(document: Document) -> Iterator[tuple[str, str]]:
         if isinstance(text, str) and not text.isprintable():
             yield f"metadata.{field}", f'"{printable(text)}" holds a character that no name may hold'
             return
+    if document.kind == EXCEPTION:
+        from webhook.cluster.policy_file import exception_faults
+
+        for steps, problem in exception_faults(document.object):
+            yield field_of([*steps]), problem
+        return
     try:
         check_shape(document.kind, document.object)
     except MalformedObject as error:

@@ -13,6 +13,7 @@ Namespace                   labels, annotations of ours: mode, require, default-
 TrainingRuntime and         the object without managedFields and last-applied: everything
 ClusterTrainingRuntime
 TrainJob, unfinished        name, uid, runtime, suspended, checkpoint directories: shared-directory, wedging-update
+CheckpointException         what it excuses, for whom and until when: every finding that counts
 CustomResourceDefinition    of trainjobs: the Trainer release whose fields it serves
 """
 
@@ -23,7 +24,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import Raw, Struct, field
 
-from webhook.model.names import GROUP
+from webhook.model.names import EXCEPTION, EXCEPTION_VERSION, GROUP
 from webhook.model.release import Release
 
 CLAIM: Final = "PersistentVolumeClaim"
@@ -52,6 +53,8 @@ class Kind(Struct, frozen=True):
     only: str = ""
     """The one object of the kind that is looked at."""
     page: int = 500
+    optional: bool = False
+    """Whether a cluster may well lack it: discovery is asked first, and nothing is said where it is not served."""
     needed: bool = True
     """Whether the server waits for it before it is ready. What only makes a denial milder may come later."""
 
@@ -80,6 +83,7 @@ KINDS: Final = {
         Kind(CLUSTER_RUNTIME, _TRAINER, "clustertrainingruntimes", False, page=100),
         Kind(RUNTIME, _TRAINER, "trainingruntimes", page=100),
         Kind(TRAINJOB, _TRAINER, "trainjobs", page=50),
+        Kind(EXCEPTION, f"/apis/{EXCEPTION_VERSION}", "checkpointexceptions", page=200, optional=True, needed=False),
         Kind(CONFIG_MAP, "/api/v1", "configmaps", watched=False),
     )
 }

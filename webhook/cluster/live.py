@@ -30,6 +30,7 @@ from webhook.cluster.kinds import (
 from webhook.cluster.objects import parse_run
 from webhook.cluster.reader import (
     DEFAULT_CLASS,
+    EXCEPTIONS,
     FREE_VOLUMES,
     LISTS,
     PROGRAM,
@@ -57,7 +58,8 @@ from webhook.model.cluster import (
     Runtime,
     StorageClass,
 )
-from webhook.model.names import RUNTIME_KINDS
+from webhook.model.exceptions import Exceptions
+from webhook.model.names import EXCEPTION, RUNTIME_KINDS
 from webhook.model.policy import Policy
 from webhook.model.release import Release
 from webhook.model.request import Request
@@ -182,6 +184,18 @@ class LiveView:
         if self._tables is None or not self._synced(TRAINJOB):
             return Gap.UNKNOWN
         return self._tables.runs.directories(namespace, claim, path)
+
+    def exceptions(self, namespace: str) -> Exceptions | Gap:
+        if not namespace:
+            return Gap.ABSENT
+        stored: Exceptions | Gap | None = None
+        if self._tables is not None:
+            watch = self._watches.get(EXCEPTION)
+            if watch is None or (watch.synced.is_set() and not watch.served):
+                return Gap.ABSENT
+            stored = self._tables.exceptions.of(namespace) if watch.synced.is_set() else None
+        found: Exceptions | Gap = self._look((EXCEPTIONS, namespace, ""), stored)
+        return found
 
     def serves_kueue(self) -> bool | None:
         return None if self._tables is None else self._tables.kueue

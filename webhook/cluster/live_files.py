@@ -34,6 +34,7 @@ from webhook.model.cluster import (
     Runtime,
     StorageClass,
 )
+from webhook.model.exceptions import Exceptions
 from webhook.model.names import GROUP
 from webhook.model.policy import Policy
 from webhook.model.release import Release
@@ -163,6 +164,12 @@ class LiveFiles(FileView):
     def directories(self, namespace: str, claim: str, path: str | None = None) -> Sequence[RunDirectory] | Gap:
         self._merge(namespace)
         return super().directories(namespace, claim, path)
+
+    def exceptions(self, namespace: str) -> Exceptions | Gap:
+        own, live = super().exceptions(namespace), self._live.exceptions(namespace)
+        if isinstance(live, Gap):
+            return live if live is Gap.UNKNOWN or isinstance(own, Gap) else own
+        return live if isinstance(own, Gap) else own.before(live)
 
     def serves_kueue(self) -> bool | None:
         if self.kueue is None:

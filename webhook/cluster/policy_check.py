@@ -21,7 +21,7 @@ from webhook.model.labels import contradiction, is_label_key, is_label_value
 from webhook.model.moment import DAY, day_of, parse_duration, parse_moment
 from webhook.model.names import RUNTIME_KINDS, TIER
 from webhook.model.nearest import near
-from webhook.model.policy import NEVER_DENIES, NO_EXCEPTION, Policy, Selector
+from webhook.model.policy import NEVER_DENIES, NO_EXCEPTION, Exemption, Policy, Selector
 from webhook.model.size import parse_bytes, parse_count
 
 Steps = tuple[Step, ...]
@@ -66,6 +66,18 @@ def check(raw: Mapping[str, Any], context: Context) -> list[Fault]:
     faults.extend(_struct(Policy, rest, (), context))
     order = {key: place for place, key in enumerate(raw)}
     return sorted(faults, key=lambda fault: order.get(str(fault[0][0]) if fault[0] else "", -1))
+
+
+def check_exception(spec: object, context: Context) -> list[Fault]:
+    """All faults of the ``spec`` of a CheckpointException: it is an exception of the policy for one namespace."""
+    if not isinstance(spec, dict):
+        return [(("spec",), "absent: write rules, match, reason, owner and until" if spec is None else "no mapping")]
+    faults = list(_struct(Exemption, spec, ("spec",), context))
+    match = spec.get("match")
+    if isinstance(match, dict) and "namespaces" in match:
+        words = "a CheckpointException is for its own namespace alone: take this out"
+        faults.append((("spec", "match", "namespaces"), words))
+    return faults
 
 
 def warnings(policy: Policy, now: float) -> Iterator[Fault]:
@@ -455,4 +467,4 @@ def _entry(raw: Mapping[str, Any], context: Context) -> Iterator[Fault]:
 
 
 _WHOLE: Final[dict[str, Check]] = {"Requirement": _requirement, "Selector": _selector, "NamespaceEntry": _entry}
-__all__ = ["GUARDED", "Context", "Fault", "check", "warnings"]
+__all__ = ["GUARDED", "Context", "Fault", "check", "check_exception", "warnings"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from itertools import islice
 from typing import Any, Final
 
@@ -169,6 +169,13 @@ def _hashed(policy: Policy) -> Policy:
     for one in policy.exceptions:
         digest.update(msgspec.json.encode(one, order="sorted"))
     return changed(policy, hash=digest.hexdigest()[:_HASH_DIGITS])
+
+
+def exception_faults(raw: Mapping[str, Any]) -> list[tuple[tuple[str | int, ...], str]]:
+    """What is wrong with a CheckpointException: the steps to a field and what to write there."""
+    from webhook.cluster.policy_check import Context, check_exception
+
+    return check_exception(raw.get("spec"), Context(frozenset(_rule_ids())))
 
 
 def _located(file: str, piece: Piece, faults: Iterable[tuple[tuple[str | int, ...], str]]) -> Iterable[FileError]:

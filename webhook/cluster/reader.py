@@ -12,6 +12,7 @@ import msgspec
 import orjson
 
 from webhook.cluster.connection import Connection, NoCluster, Refused, Unreachable
+from webhook.cluster.granted import exceptions_of
 from webhook.cluster.kinds import (
     CLAIM,
     CLASS,
@@ -40,6 +41,7 @@ from webhook.cluster.table import load
 from webhook.cluster.tables import Tables, keep_namespace, keep_runtime, same_version
 from webhook.cluster.watch import Watch
 from webhook.model.cluster import Gap, Runtime, finished
+from webhook.model.names import EXCEPTION
 
 Wanted = tuple[str, str, str]
 """Kind, namespace, name. All available volumes of a class, and the default class, are kinds of their own."""
@@ -52,7 +54,11 @@ TRAINJOBS: Final = "TrainJobs"
 PROGRAM: Final = "ConfigMap with a program"
 """Told from the ConfigMaps that are Trainer's copies of runtimes."""
 
+EXCEPTIONS: Final = "CheckpointExceptions"
+"""All of a namespace. What the table has stands where reading it once more fails."""
+
 LISTS: Final = (FREE_VOLUMES, DEFAULT_CLASS, TRAINJOBS)
+_LISTED: Final = (*LISTS, EXCEPTIONS)
 _FORBIDDEN_SECONDS: Final = 10.0
 _LISTED_AT_MOST: Final = 5000
 """Volumes. Listing more would take longer than a request may wait."""
@@ -178,6 +184,8 @@ class Reader:
         if kind == TRAINJOBS:
             found = (load(item) for item in await self._list(TRAINJOB, namespace))
             return Answer([raw for raw in found if raw is not None])
+        if kind == EXCEPTIONS:
+            return await self._exceptions(namespace)
         raw = load(await self._connection.get(KINDS[kind_of(wanted)].path(namespace, name)))
         if raw is None:
             raise msgspec.DecodeError("no object")
@@ -223,6 +231,17 @@ class Reader:
                 return found
             params["continue"] = page.metadata.continue_
 
+    async def _exceptions(self, namespace: str) -> Answer:
+        """Those of a namespace. Whoever may not list what the cluster does not serve is refused as well: then ask."""
+        try:
+            items = await self._list(EXCEPTION, namespace)
+        except Refused as refused:
+            if refused.status == 403:
+                await self._connection.get(KINDS[EXCEPTION].base)  # a 404 says that there are none
+            raise
+        found = (load(item) for item in items)
+        return Answer(exceptions_of(raw for raw in found if raw is not None))
+
     async def _free_volumes(self, storage_class: str) -> Answer:
         """The volumes of a class that no claim holds: listed, or where there are too many, from a table brought up."""
         if self._tables is not None and self._volumes is not None and len(self._tables.volumes) > _LISTED_AT_MOST:
@@ -257,7 +276,7 @@ class Reader:
 def forbidden(who: str, wanted: Wanted) -> str:
     """A lack of rights in words that name what to grant."""
     kind, namespace, _ = wanted
-    verb = "list" if kind in LISTS else "get"
+    verb = "list" if kind in _LISTED else "get"
     where = f" in namespace {namespace}" if namespace else ""
     return f"{who} may not {verb} {KINDS[kind_of(wanted)].resource}{where}"
 
@@ -280,12 +299,13 @@ def _snapshot(raw: Mapping[str, Any]) -> Runtime | None:
 
 def kind_of(wanted: Wanted) -> str:
     kind = wanted[0]
-    return {FREE_VOLUMES: VOLUME, DEFAULT_CLASS: CLASS, TRAINJOBS: TRAINJOB, PROGRAM: CONFIG_MAP}.get(kind, kind)
+    lists = {FREE_VOLUMES: VOLUME, DEFAULT_CLASS: CLASS, TRAINJOBS: TRAINJOB, EXCEPTIONS: EXCEPTION}
+    return {**lists, PROGRAM: CONFIG_MAP}.get(kind, kind)
 
 
 def _words(wanted: Wanted) -> str:
     kind, namespace, name = wanted
-    if kind in LISTS:
+    if kind in _LISTED:
         return f"the {kind}" if kind == DEFAULT_CLASS else kind + (f" in namespace {namespace}" if namespace else "")
     kind = kind_of(wanted)
     return f'{kind} "{name}" in namespace {namespace}' if namespace else f'{kind} "{name}"'
@@ -296,6 +316,8 @@ def possible(wanted: Wanted) -> bool:
     kind, namespace, name = wanted
     if kind in LISTS:
         return True
+    if kind == EXCEPTIONS:
+        return _is_name(namespace)
     known = KINDS[kind_of(wanted)]
     if known.namespaced and not _is_name(namespace):
         return False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
@@ -34,6 +34,11 @@ from webhook.model.cluster import (
     StorageClass,
     finished,
 )
+from webhook.model.names import EXCEPTION
+
+if TYPE_CHECKING:
+    from webhook.model.exceptions import Exceptions
+    from webhook.model.policy import Exemption
 
 Raw = Mapping[str, Any]
 
@@ -58,6 +63,8 @@ class Store:
         self._runtimes: dict[tuple[str, str, str], Runtime] = {}
         self._trainjobs: dict[tuple[str, str], Raw] = {}
         self._snapshots: dict[tuple[str, str], Runtime] = {}
+        self._exceptions: dict[str, dict[str, Exemption]] = {}
+        self._excepted: dict[str, Exceptions] = {}
         self._config_maps: dict[tuple[str, str], ConfigMap] = {}
 
     def put(self, kind: str, raw: Raw) -> None:
@@ -85,6 +92,8 @@ class Store:
             self._trainjobs[run.namespace, run.name] = raw
         elif kind in ("TrainingRuntime", "ClusterTrainingRuntime"):
             self.put_runtime(parse_runtime(raw))
+        elif kind == EXCEPTION:
+            self._put_exception(raw)
         elif kind == "ConfigMap":
             self._put_snapshot(raw)
             # Whatever stands in a file may be an old state of it, so what was read of it before does not count.
@@ -108,6 +117,28 @@ class Store:
             return
         if len(documents) == 1 and isinstance(documents[0], dict):
             self._snapshots[namespace, trainjob] = parse_runtime(documents[0])
+
+    def _put_exception(self, raw: Raw) -> None:
+        from webhook.cluster.granted import Unusable, parse_exception
+
+        try:
+            (namespace, name), entry = parse_exception(raw)
+        except Unusable:  # which is said where files are read
+            return
+        self._exceptions.setdefault(namespace, {})[name] = entry
+        self._excepted.pop(namespace, None)
+
+    def exceptions(self, namespace: str) -> Exceptions | Gap:
+        """Of those that were put; where none was given, none counts."""
+        entries = self._exceptions.get(namespace)
+        if entries is None:
+            return Gap.ABSENT
+        made = self._excepted.get(namespace)
+        if made is None:
+            from webhook.model.exceptions import Exceptions
+
+            made = self._excepted[namespace] = Exceptions.of_objects(entries)
+        return made
 
     def miss(self, kind: str) -> Gap:
         """What a look-up of that kind answers where nothing is found."""

@@ -12,6 +12,7 @@ from typing import Any, Generic, TypeVar
 
 from msgspec import Raw
 
+from webhook.cluster.granted import ExceptionTable
 from webhook.cluster.kinds import (
     CLAIM,
     CLASS,
@@ -32,7 +33,7 @@ from webhook.cluster.storage_tables import ClaimTable, ClassTable, VolumeTable
 from webhook.cluster.table import Key, Table, load
 from webhook.model.budget import worth
 from webhook.model.cluster import CsiDriver, Namespace, Runtime
-from webhook.model.names import LAST_APPLIED, PREFIX
+from webhook.model.names import EXCEPTION, LAST_APPLIED, PREFIX
 from webhook.model.release import Release
 from webhook.model.request import MalformedObject
 from webhook.model.shape import check_shape
@@ -164,6 +165,7 @@ class Tables:
         self.classes = ClassTable()
         self.drivers = NamedTable(parse_csi_driver)
         self.namespaces = NamedTable(keep_namespace)
+        self.exceptions = ExceptionTable()
         self.runs = RunTable()
         self.cluster_runtimes = RuntimeTable(
             CLUSTER_RUNTIME, lambda key: self.runs.runtime_came((CLUSTER_RUNTIME, "", key[1]))
@@ -183,6 +185,7 @@ class Tables:
             CLUSTER_RUNTIME: self.cluster_runtimes,
             TRAINJOB: self.runs,
             CRD: self.served,
+            EXCEPTION: self.exceptions,
         }
 
     def runtime(self, kind: str, namespace: str, name: str) -> Runtime | None:

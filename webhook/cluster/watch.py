@@ -77,6 +77,8 @@ class Watch:
         """When the loop last did anything at all."""
         self.heard = monotonic()
         """When the API server last said something of this kind: an object, a page, a bookmark."""
+        self.served = True
+        """Whether the cluster has the kind at all, as far as is known."""
         self.position = 0
         """The resourceVersion up to which the table is known to be complete."""
         self.wake = asyncio.Event()
@@ -103,10 +105,11 @@ class Watch:
             pause = 0.0
             try:
                 if version is None:
+                    await self._find_out()
                     if listed:
                         self.relisted()
                     version = await self._list()
-                    listed = True
+                    self.served = listed = True
                     self.trouble = None
                     self.synced.set()
                     self._nonsense = 0
@@ -131,6 +134,7 @@ class Watch:
                 if refused.status == 404:
                     # Not served: there are none. Trainer may be installed later.
                     self._drop_all()
+                    self.served = False
                     version, listed = None, False
                     self.trouble = None
                     self.synced.set()
@@ -152,6 +156,16 @@ class Watch:
             self.moved = monotonic()
             if pause:
                 await self._sleep(pause)
+
+    async def _find_out(self) -> None:
+        """Raises Refused with 404 where an optional kind is not served: without the right to list it there is a 403."""
+        if not self.kind.optional:
+            return
+        try:
+            await self._connection.get(self.kind.base)
+        except Refused as refused:
+            if refused.status == 404:
+                raise
 
     async def list_once(self) -> None:
         """Take everything in once, beside a watch of the same table. Raises what the connection raises."""

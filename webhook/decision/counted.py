@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from webhook.model.budget import LOOKUPS
 from webhook.model.cluster import (
@@ -19,6 +20,9 @@ from webhook.model.cluster import (
     StorageClass,
 )
 from webhook.model.release import Release
+
+if TYPE_CHECKING:
+    from webhook.model.exceptions import Exceptions
 
 _TOGETHER = 64
 """Volumes that may be bound, of one look-up, that cost as much as a look-up."""
@@ -94,6 +98,9 @@ class Counted:
 
     def directories(self, namespace: str, claim: str, path: str | None = None) -> Sequence[RunDirectory] | Gap:
         return self._view.directories(namespace, claim, path)
+
+    def exceptions(self, namespace: str) -> Exceptions | Gap:
+        return self._view.exceptions(namespace)
 
     def serves_kueue(self) -> bool | None:
         return self._view.serves_kueue()

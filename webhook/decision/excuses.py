@@ -1,6 +1,7 @@
 """Exceptions at work: what excuses a finding of one request, and what has to be said about it.
 
-They come from the policy's ``exceptions`` and from annotation ``checkpoint-guard.io/allow``. One that has ended counts
+They come from the policy's ``exceptions``, from the CheckpointExceptions of the object's namespace and from annotation
+``checkpoint-guard.io/allow``. One that has ended counts
 no more on CREATE; on UPDATE it still keeps a finding from denying, so that no end ever blocks a resume.
 """
 
@@ -12,8 +13,8 @@ from typing import TYPE_CHECKING, Final
 from webhook.model.cluster import ClusterView, Gap
 from webhook.model.excuse import Excuse, fingerprint
 from webhook.model.finding import Judged, Origin, Severity, place_of
-from webhook.model.moment import DAY
-from webhook.model.names import ALLOW
+from webhook.model.moment import DAY, day_of
+from webhook.model.names import ALLOW, EXCEPTION
 from webhook.model.policy import Policy
 from webhook.model.request import Request
 
@@ -39,44 +40,68 @@ class Excuses:
         self._cluster = cluster
         self._policy = policy
         self._label = f"{request.kind}/{request.name}"
+        self._granted: Exceptions | Gap | None = None
         self._annotated: list[Excuse] = [*given]
         self._void: list[Void] = []
         self._used: dict[tuple[str, str], tuple[Excuse, str]] = {}
+        self._unread: list[str] = []
         self._text = annotation_of(request.object)
         if self._text:
             self._read()
 
     def weigh(self, rule: str, at: Origin, severity: Severity) -> tuple[Severity, Excuse | None]:
         """What a finding weighs with the exceptions, and the one that was taken for it."""
-        if severity is Severity.AUDIT or not (self._policy.exceptions or self._annotated):
+        if severity is Severity.AUDIT:
             return severity, None
+        granted = self._granted
+        if granted is None:
+            granted = self._granted = self._cluster.exceptions(self._request.namespace)
+        if isinstance(granted, Gap) and not (self._policy.exceptions or self._annotated):
+            return self._unless_unknown(severity, rule), None
         ended: Excuse | None = None
+        far = False
         now = self._request.at
         for excuse in self._for(rule, at):
             if not now or now < excuse.end:
+                if now and not excuse.bounded and excuse.end > now + self._policy.limits.exception_days * DAY:
+                    self._used[excuse.source, rule] = (excuse, "far")
+                    far = True
+                    continue
                 if now and excuse.end - now < SOON:
                     self._used[excuse.source, rule] = (excuse, "ends")
                 return Severity.AUDIT, excuse
             ended = ended or excuse
-        if ended is None:
-            return severity, None
-        self._used[ended.source, rule] = (ended, "ended")
+        if ended is None and not far:
+            return self._unless_unknown(severity, rule), None
+        if ended is not None:
+            self._used[ended.source, rule] = (ended, "ended")
         if self._request.operation == "UPDATE" and severity is Severity.DENY:
             return Severity.WARN, None
-        return severity, None
+        return self._unless_unknown(severity, rule), None
+
+    def _unless_unknown(self, severity: Severity, rule: str) -> Severity:
+        """Where the exceptions of the namespace cannot be read, one may be for this: that denies nothing."""
+        if severity is not Severity.DENY or self._granted is not Gap.UNKNOWN:
+            return severity
+        self._unread.append(rule)
+        return Severity.WARN
 
     def remarks(self) -> Iterator[Judged]:
         """``expired-exception`` for what ends soon or has ended, ``void-exception`` for lines that say nothing."""
         for (source, rule), (excuse, word) in self._used.items():
-            yield self._expired(source, rule, excuse, word)
+            yield self._too_far(source, rule, excuse) if word == "far" else self._expired(source, rule, excuse, word)
+        if self._unread:
+            yield self._not_read()
         if self._void and self._text != annotation_of(self._request.old or {}):
             for void in self._void[:_SHOWN]:
                 yield self._voided(void)
 
     def _for(self, rule: str, at: Origin) -> Iterator[Excuse]:
         """The exceptions for one finding, the policy's first, and of these the one that ends last."""
-        index, request = index_of(self._policy), self._request
-        if index is not None:
+        request = self._request
+        for index in (index_of(self._policy), self._granted):
+            if index is None or isinstance(index, Gap):
+                continue
             mark = self._mark(rule, at) if index.by_fingerprint else ""
             for one in index.may_fit(rule, request):
                 if one.is_for(request):
@@ -118,6 +143,32 @@ class Excuses:
             "from then on a new object with this fault counts as if there were no exception",
             f"# mend what {rule} says, or ask for a later day: {excuse.owner}",
             subject=f"{source} {rule}",
+        )
+
+    def _too_far(self, source: str, rule: str, excuse: Excuse) -> Judged:
+        days = self._policy.limits.exception_days
+        last = day_of((self._request.at + days * DAY) // DAY * DAY)
+        return Judged(
+            "void-exception",
+            Severity.WARN,
+            Origin(self._label, "", f"exception for {rule}"),
+            f"{source} excuses nothing: it ends on {excuse.until}, more than {days} days ahead, which is the most",
+            "what it was meant to excuse counts",
+            f"# in {source}: until: {last}, at most",
+            subject=f"{source} {rule}",
+        )
+
+    def _not_read(self) -> Judged:
+        namespace = self._request.namespace
+        why = self._cluster.why_unknown(EXCEPTION)
+        return Judged(
+            "void-exception",
+            Severity.WARN,
+            Origin(self._label, "", "exceptions"),
+            f'the exceptions of namespace "{namespace}" are not known, so "{self._unread[0]}" only warns: {why}',
+            "with them it may be excused, and without one it would be refused",
+            f"# let them be read: kubectl get checkpointexceptions -n {namespace}",
+            subject="unread",
         )
 
     def _voided(self, void: Void) -> Judged:

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from enum import Enum
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from msgspec import Struct
 
 from webhook.model.release import Release
+
+if TYPE_CHECKING:
+    from webhook.model.exceptions import Exceptions
 
 SOME_CLAIMS: Final = 256
 SOME_CLASSES: Final = 32
@@ -231,6 +234,10 @@ class ClusterView(Protocol):
 
         The one of name ``besides`` is not counted.
         """
+        ...
+
+    def exceptions(self, namespace: str) -> Exceptions | Gap:
+        """What the CheckpointExceptions of a namespace excuse; ``Gap.ABSENT`` where there are none, or no such kind."""
         ...
 
     def serves_kueue(self) -> bool | None:

@@ -1,20 +1,23 @@
-"""The exceptions of a policy: which of many could be for one request, found by what is rarest about each."""
+"""Exceptions of a policy or a namespace: which of many could be for one request, found by what is rarest of each."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from msgspec import Struct
 
 from webhook.model.excuse import Excuse
 from webhook.model.glob import Globs, begins_with, fits, is_glob
 from webhook.model.moment import parse_moment
+from webhook.model.names import EXCEPTION
 from webhook.model.policy import Exemption
 from webhook.model.request import Request
 
 Value = TypeVar("Value")
+OBJECT: Final = f"{EXCEPTION}/"
+"""What the source of an excuse begins with that a CheckpointException makes."""
 
 
 class Filed(Struct, frozen=True, gc=False):
@@ -43,14 +46,30 @@ class Filed(Struct, frozen=True, gc=False):
 
 
 class Exceptions:
-    """The exceptions of a policy. To find those for one finding costs what can match, however many there are.
+    """The exceptions of a policy, or with ``of_objects`` those of a namespace.
 
+    To find those for one finding costs what can match, however many there are.
     Each is filed under its rules, and there under that one of its conditions whose keys the fewest others share: ten
     thousand for one namespace that differ in the names of their objects are found by name.
     """
 
     def __init__(self, entries: Iterable[Exemption]) -> None:
-        every = [Filed(entry, _excuse(number, entry)) for number, entry in enumerate(entries)]
+        self._entries: Mapping[str, Exemption] = {}
+        self._file([Filed(entry, _excuse(f"exceptions[{number}]", entry)) for number, entry in enumerate(entries)])
+
+    @classmethod
+    def of_objects(cls, entries: Mapping[str, Exemption]) -> Exceptions:
+        """Those of the CheckpointExceptions of one namespace, by name; how far ahead they end is not known."""
+        made = cls(())
+        made._entries = entries
+        made._file([Filed(entry, _excuse(f"{OBJECT}{name}", entry, False)) for name, entry in entries.items()])
+        return made
+
+    def before(self, others: Exceptions) -> Exceptions:
+        """These, and those of ``others`` with other names; both of the objects of one namespace."""
+        return Exceptions.of_objects({**others._entries, **self._entries})
+
+    def _file(self, every: list[Filed]) -> None:
         every.sort(key=_end)
         shared: Counter[tuple[str, str]] = Counter()
         for one in every:
@@ -163,7 +182,7 @@ def _end(one: Filed) -> float:
     return -one.excuse.end
 
 
-def _excuse(number: int, entry: Exemption) -> Excuse:
+def _excuse(source: str, entry: Exemption, bounded: bool = True) -> Excuse:
     end = parse_moment(entry.until)
     return Excuse(
         entry.rules,
@@ -171,5 +190,6 @@ def _excuse(number: int, entry: Exemption) -> Excuse:
         entry.owner,
         entry.until,
         float("inf") if end is None else end,
-        f"exceptions[{number}]",
+        source,
+        bounded,
     )

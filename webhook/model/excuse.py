@@ -19,7 +19,9 @@ class Excuse(Struct, frozen=True, gc=False):
     end: float
     """``until`` as Unix time."""
     source: str
-    """``exceptions[3]``, or the annotation's name."""
+    """``exceptions[3]``, ``CheckpointException/NAME``, or the annotation's name."""
+    bounded: bool = True
+    """Whether it was made sure that it ends within ``limits.exceptionDays``."""
 
 
 def fingerprint(rule: str, kind: str, namespace: str, name: str, at: str) -> str:

@@ -6,13 +6,14 @@ compared with a limit. What a rule did not find then is not in the log: a rule t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final, cast
 
 from webhook.decision.excuses import Excuses
 from webhook.decision.in_force import in_named
 from webhook.decision.severity import settled
 from webhook.model.cluster import ClusterView, Gap
+from webhook.model.exceptions import OBJECT, Exceptions
 from webhook.model.excuse import Excuse
 from webhook.model.finding import Measure, Origin, Severity
 from webhook.model.moment import parse_duration, parse_moment
@@ -21,28 +22,35 @@ from webhook.model.policy import MEASURED, Policy
 from webhook.model.request import Request
 
 _SEVERITY: Final = {one.value: one for one in Severity}
+Granted = Callable[[str], Exceptions | Gap]
+"""The CheckpointExceptions of a namespace."""
 _OF_POLICY: Final = "exceptions["
 """What the source of an exception begins with that was an entry of the policy of then."""
 
 
 class _Logged:
-    """The cluster, of which a log holds nothing: what excused a finding then stands with it."""
+    """The cluster, of which a log holds nothing: what excused a finding then stands with it, unless it is given."""
+
+    def __init__(self, granted: Granted | None) -> None:
+        self._granted = granted
 
     def excused_runs(self, namespace: str, besides: str) -> int | Gap:
         return Gap.UNKNOWN
 
-    def exceptions(self, namespace: str) -> Gap:
-        return Gap.ABSENT
-
-
-_CLUSTER: Final = cast(ClusterView, _Logged())
+    def exceptions(self, namespace: str) -> Exceptions | Gap:
+        return Gap.ABSENT if self._granted is None else self._granted(namespace)
 
 
 class Replay:
-    """One policy, asked about many lines."""
+    """One policy, asked about many lines.
 
-    def __init__(self, policy: Policy) -> None:
+    ``granted`` has the CheckpointExceptions of each namespace; None: those that the log names count as they did then.
+    """
+
+    def __init__(self, policy: Policy, granted: Granted | None = None) -> None:
         self._policy = policy
+        self._granted = granted
+        self._cluster = cast(ClusterView, _Logged(granted))
         self._known: dict[str, Policy] = {}
 
     def notes(self) -> list[str]:
@@ -71,9 +79,9 @@ class Replay:
             rule = finding["rule"]
             if _weighed(policy, rule, finding) is not Severity.DENY:
                 continue
-            if policy.exceptions or "exception" in finding:
+            if policy.exceptions or "exception" in finding or self._granted is not None:
                 request = request or _request(record)
-                excuses = Excuses(request, _CLUSTER, policy, _given(policy, rule, finding))
+                excuses = Excuses(request, self._cluster, policy, self._given(policy, rule, finding))
                 # Any field will do for the object's own: ``at`` is written as a place already.
                 at = Origin(f"{request.kind}/{request.name}", str(finding["at"]), "")
                 if excuses.weigh(rule, at, Severity.DENY)[0] is not Severity.DENY:
@@ -92,6 +100,20 @@ class Replay:
             known = self._known[namespace] = in_named(self._policy, namespace)
         return known
 
+    def _given(self, policy: Policy, rule: str, finding: Mapping[str, Any]) -> list[Excuse]:
+        """What excused the finding then and is no part of a policy: a line of an annotation, another object."""
+        given = finding.get("exception")
+        source = str(given.get("from") or "") if isinstance(given, Mapping) else ""
+        if not source or source.startswith(_OF_POLICY) or (source == ALLOW and rule not in policy.self_service.rules):
+            return []
+        if self._granted is not None and source.startswith(OBJECT):
+            return []
+        assert isinstance(given, Mapping)  # noqa: S101 - it has a source
+        until = str(given.get("until"))
+        end = parse_moment(until)
+        end = float("inf") if end is None else end
+        return [Excuse((rule,), str(given.get("reason")), str(given.get("owner")), until, end, source)]
+
 
 def _weighed(policy: Policy, rule: str, finding: Mapping[str, Any]) -> Severity | None:
     """What a finding weighs by this policy, exceptions apart; None where there is none by it."""
@@ -106,19 +128,6 @@ def _weighed(policy: Policy, rule: str, finding: Mapping[str, Any]) -> Severity 
         None if most is None else _SEVERITY.get(most, Severity.AUDIT),
         bool(finding.get("required")),
     )
-
-
-def _given(policy: Policy, rule: str, finding: Mapping[str, Any]) -> list[Excuse]:
-    """What excused the finding then and is no part of a policy: a line of an annotation, another object."""
-    given = finding.get("exception")
-    source = str(given.get("from") or "") if isinstance(given, Mapping) else ""
-    if not source or source.startswith(_OF_POLICY) or (source == ALLOW and rule not in policy.self_service.rules):
-        return []
-    assert isinstance(given, Mapping)  # noqa: S101 - it has a source
-    until = str(given.get("until"))
-    end = parse_moment(until)
-    end = float("inf") if end is None else end
-    return [Excuse((rule,), str(given.get("reason")), str(given.get("owner")), until, end, source)]
 
 
 def _within(policy: Policy, rule: str, measure: Any) -> bool:

@@ -87,7 +87,7 @@ Good:
         "expired-exception",
         Severity.WARN,
         "the excused rules apply again",
-        """An exception in the policy that covers this object has passed its end date, or soon will.
+        """An exception for this object, in the policy or a CheckpointException, has passed its end, or soon will.
 
 Symptom: an object that was let in is refused from one day to the next.
 Fix: mend the object, or ask the owner of the exception for a new end date.
@@ -103,10 +103,11 @@ Good:
         "void-exception",
         Severity.WARN,
         "what it was meant to excuse counts",
-        """A line of annotation checkpoint-guard.io/allow excuses nothing: it is not read, or policy does not offer it.
+        """An exception excuses nothing: a line of annotation checkpoint-guard.io/allow, or a CheckpointException.
 
-Symptom: an object is refused although its annotation seems to excuse it.
-Fix: write <rule>: <reason>; until <day> with a rule of the policy's selfService, at most its maxDays ahead.
+Symptom: an object is refused although an exception seems to excuse it.
+Fix: write <rule>: <reason>; until <day> with a rule of the policy's selfService, at most its maxDays ahead. A
+CheckpointException ends at most limits.exceptionDays ahead. Where exceptions could not be read, let the guard do it.
 Bad:
     checkpoint-guard.io/allow: short-grace
 Good:

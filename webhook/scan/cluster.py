@@ -30,7 +30,8 @@ from webhook.cluster.reader import DEFAULT_CLASS, FREE_VOLUMES, Wanted
 from webhook.cluster.tables import Tables
 from webhook.effective.buildable.syntax import is_dns_label, is_dns_subdomain
 from webhook.model.cluster import ConfigMap, Gap, Runtime, finished
-from webhook.model.names import API_VERSION
+from webhook.model.exceptions import Exceptions
+from webhook.model.names import API_VERSION, EXCEPTION
 from webhook.model.policy import Policy
 from webhook.model.release import Release
 from webhook.reports.review import Fault, Place, Reviewed
@@ -83,6 +84,10 @@ class ScanView(LiveView):
             found = self._maps[namespace, name] = self._read(namespace, name)
         return found
 
+    def exceptions(self, namespace: str) -> Exceptions | Gap:
+        assert self._tables is not None  # noqa: S101 - given above
+        return self._tables.exceptions.of(namespace) if self._synced(EXCEPTION) else Gap.UNKNOWN
+
     def snapshot(self, namespace: str, trainjob: str) -> Runtime | Gap:
         return Gap.UNKNOWN
 
@@ -120,6 +125,9 @@ class ClusterScan:
             for raw in self._listed(kind):
                 kept = enforced_namespace(raw) if kind == NAMESPACE else raw
                 tables.by_kind[kind].put(orjson.dumps(kept))
+        if self._serves_exceptions():
+            for raw in self._listed(EXCEPTION):
+                tables.exceptions.put(orjson.dumps(raw))
         tables.runs.work_out_by(directories_by(tables, self._policy, release))
         for raw in self._listed(TRAINJOB):
             tables.runs.put(orjson.dumps(raw))
@@ -161,6 +169,10 @@ class ClusterScan:
         if found is None:
             self.notices.append("the Trainer release cannot be told, so each TrainJob's fields tell it: say --trainer")
         return found
+
+    def _serves_exceptions(self) -> bool:
+        """Whether there are any to list: whoever has no right to list them may still ask what is served."""
+        return self._api.request("GET", KINDS[EXCEPTION].base).code != 404
 
     def _listed(self, kind: str) -> Iterator[Mapping[str, Any]]:
         """The objects of a kind, page by page; why it is not complete goes into ``_unlisted``."""

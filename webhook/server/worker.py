@@ -34,6 +34,7 @@ from webhook.model.cluster import (
     Runtime,
     StorageClass,
 )
+from webhook.model.exceptions import Exceptions
 from webhook.model.policy import Policy, changed
 from webhook.model.release import Release
 from webhook.model.request import Request
@@ -63,6 +64,7 @@ QUESTIONS: Final = (
     "runs_of_runtime",
     "directories",
     "excused_runs",
+    "exceptions",
     "serves_kueue",
     "release",
     "why_unknown",
@@ -234,6 +236,10 @@ class RemoteView:
 
     def directories(self, namespace: str, claim: str, path: str | None = None) -> Sequence[RunDirectory] | Gap:
         found: Sequence[RunDirectory] | Gap = self._ask("directories", namespace, claim, path)
+        return found
+
+    def exceptions(self, namespace: str) -> Exceptions | Gap:
+        found: Exceptions | Gap = self._ask("exceptions", namespace)
         return found
 
     def serves_kueue(self) -> bool | None:
