@@ -37,7 +37,7 @@ from webhook.server.gate import Gate
 from webhook.server.judging import Default, Judge
 from webhook.server.listener import Ceilings
 from webhook.server.logs import log_to_stderr
-from webhook.server.policy import PolicyInForce, PolicyTable, kind_of
+from webhook.server.policy import PolicyFile, PolicyInForce, PolicyTable, kind_of, signature_of
 from webhook.server.pool import Worker
 from webhook.server.run import GuardServer, Job, build_server
 
@@ -185,6 +185,7 @@ def assemble_with(
     from webhook.settings import parse_listen
 
     release = _release(settings)
+    seen = None if settings.policy is None else signature_of(settings.policy)
     policy = build_policy(settings)
     metrics = Metrics()
     in_force = PolicyInForce(policy, metrics, settings.default_mode)
@@ -196,6 +197,8 @@ def assemble_with(
     certificate = _certificate(settings, metrics, cluster)
     prepare = [cluster.prepare] if cluster.prepare is not None else []
     background = [*cluster.background]
+    if settings.policy is not None:
+        background.append(PolicyFile(in_force, settings.policy, seen).follow)
     if heavy is not None:
         background.append(heavy.run)
     if certificate is not None:
@@ -290,7 +293,7 @@ def build_cluster(
         text = PolicyTable(in_force, settings.policy_configmap)
         made.append(Watch(kind_of(settings.policy_configmap), connection, text))
         background.append(text.follow)
-        in_force.changed = partial(_directories_again, tables, connection)
+    in_force.changed = partial(_directories_again, tables, connection)
     watches = Watches(made, connection.close)
     tables.served_changed = _Served(tables.served, release, metrics, watches.try_again)
     reader = Reader(

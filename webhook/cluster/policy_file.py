@@ -112,7 +112,7 @@ def check_policy(
         fault = FileError(file, piece.line, None, "this is no mapping: a policy begins with apiVersion")
         return Checked(None, (fault,))
     raw = _current(raw)
-    faults = check(raw, Context(frozenset(_rule_ids() if rule_ids is None else rule_ids), now))
+    faults = check(raw, Context(frozenset(known_rules() if rule_ids is None else rule_ids), now))
     if faults:
         told = [*_located(file, piece, faults[:_TOLD])]
         if len(faults) > _TOLD:
@@ -155,7 +155,8 @@ def _with_system(policy: Policy) -> Policy:
     return changed(policy, exempt=exempt)
 
 
-def _rule_ids() -> list[str]:
+def known_rules() -> list[str]:
+    """The ids that a policy may name in this release."""
     from webhook.rules import RULES
 
     return [*(rule.id for rule in RULES), *WITHOUT_A_RULE]

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 SOON: Final = 14 * DAY
 """So long before its end an exception is spoken of at every use."""
+_INDEX: Final = "exceptions"
 _SHOWN: Final = 8
 """Lines of an annotation that are told as void."""
 _FIELD: Final = f"metadata.annotations[{ALLOW}]"
@@ -187,12 +188,22 @@ def index_of(policy: Policy) -> Exceptions | None:
     """What a policy's exceptions are found by, made once; None without any."""
     if not policy.exceptions:
         return None
-    made: Exceptions | None = policy.derived.get("exceptions")
+    made: Exceptions | None = policy.derived.get(_INDEX)
     if made is None:
+        for _ in indexing(policy):
+            pass
+        made = policy.derived[_INDEX]
+    return made
+
+
+def indexing(policy: Policy) -> Iterator[None]:
+    """Make that now, in steps."""
+    if policy.exceptions and _INDEX not in policy.derived:
         from webhook.model.exceptions import Exceptions
 
-        made = policy.derived["exceptions"] = Exceptions(policy.exceptions)
-    return made
+        made = Exceptions()
+        yield from made.filing(policy.exceptions)
+        policy.derived[_INDEX] = made
 
 
 def annotation_of(obj: Mapping[str, object]) -> str:

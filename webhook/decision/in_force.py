@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from msgspec import UNSET
@@ -45,16 +45,20 @@ def matching(policy: Policy, namespace: str, labels: Mapping[str, str]) -> list[
     return _entries(policy).matching(namespace, labels)
 
 
-def prepare_entries(policy: Policy) -> None:
-    """Work out now what the first request of a namespace would have to wait for."""
-    if policy.namespaces:
-        _entries(policy)
+def preparing_entries(policy: Policy) -> Iterator[None]:
+    """Work out now what the first request of a namespace would have to wait for, in steps."""
+    if _ENTRIES not in policy.derived:
+        made = _Entries(policy)
+        yield from made.filing()
+        policy.derived[_ENTRIES] = made
 
 
 def _entries(policy: Policy) -> _Entries:
     made: _Entries | None = policy.derived.get(_ENTRIES)
     if made is None:
-        made = policy.derived[_ENTRIES] = _Entries(policy)
+        for _ in preparing_entries(policy):
+            pass
+        made = policy.derived[_ENTRIES]
     return made
 
 
@@ -63,12 +67,16 @@ class _Entries:
 
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
-        named = [(number, entry) for number, entry in enumerate(policy.namespaces) if entry.names]
-        self._named = Globs((pattern, number) for number, entry in named for pattern in entry.names)
+        self._named: Globs[int] = Globs()
         self._unnamed = [number for number, entry in enumerate(policy.namespaces) if not entry.names]
         self.by_labels = any(isinstance(entry.selector, Selector) for entry in policy.namespaces)
         self._known: dict[tuple[str, frozenset[tuple[str, str]]], Policy] = {}
         self._made: dict[tuple[int, ...], Policy] = {(): policy}
+
+    def filing(self) -> Iterator[None]:
+        """File the entries by their names, in steps."""
+        entries = enumerate(self._policy.namespaces)
+        yield from self._named.filing((pattern, number) for number, entry in entries for pattern in entry.names)
 
     def of(self, namespace: str, labels: Mapping[str, str]) -> Policy:
         key = (namespace, frozenset(labels.items()))
@@ -118,4 +126,4 @@ def _written(part: EntryLimits | EntryDefaults) -> dict[str, object]:
     return {name: value for name, value in asdict(part).items() if value is not UNSET}
 
 
-__all__ = ["in_named", "in_namespace", "matching", "prepare_entries"]
+__all__ = ["in_named", "in_namespace", "matching", "preparing_entries"]

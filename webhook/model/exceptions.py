@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Final, TypeVar
+from typing import Final
 
 from msgspec import Struct
 
@@ -15,7 +15,6 @@ from webhook.model.names import EXCEPTION
 from webhook.model.policy import Exemption
 from webhook.model.request import Request
 
-Value = TypeVar("Value")
 OBJECT: Final = f"{EXCEPTION}/"
 """What the source of an excuse begins with that a CheckpointException makes."""
 
@@ -53,28 +52,44 @@ class Exceptions:
     thousand for one namespace that differ in the names of their objects are found by name.
     """
 
-    def __init__(self, entries: Iterable[Exemption]) -> None:
+    def __init__(self, entries: Iterable[Exemption] = ()) -> None:
         self._entries: Mapping[str, Exemption] = {}
-        self._file([Filed(entry, _excuse(f"exceptions[{number}]", entry)) for number, entry in enumerate(entries)])
+        self.every: list[Filed] = []
+        """All of them, the latest end first."""
+        self.by_fingerprint = False
+        """Whether any was filed under one fault's fingerprint."""
+        self._shelves: dict[str, _Shelf] = {}
+        for _ in self.filing(entries):
+            pass
 
     @classmethod
     def of_objects(cls, entries: Mapping[str, Exemption]) -> Exceptions:
         """Those of the CheckpointExceptions of one namespace, by name; how far ahead they end is not known."""
-        made = cls(())
+        made = cls()
         made._entries = entries
-        made._file([Filed(entry, _excuse(f"{OBJECT}{name}", entry, False)) for name, entry in entries.items()])
+        for _ in made._file(Filed(entry, _excuse(f"{OBJECT}{name}", entry, False)) for name, entry in entries.items()):
+            pass
         return made
 
     def before(self, others: Exceptions) -> Exceptions:
         """These, and those of ``others`` with other names; both of the objects of one namespace."""
         return Exceptions.of_objects({**others._entries, **self._entries})
 
-    def _file(self, every: list[Filed]) -> None:
+    def filing(self, entries: Iterable[Exemption]) -> Iterator[None]:
+        """File all of them, once, in steps: whoever makes it may do something else after each."""
+        return self._file(Filed(one, _excuse(f"exceptions[{number}]", one)) for number, one in enumerate(entries))
+
+    def _file(self, entries: Iterable[Filed]) -> Iterator[None]:
+        every = self.every
+        for one in entries:
+            every.append(one)
+            yield
         every.sort(key=_end)
         shared: Counter[tuple[str, str]] = Counter()
         for one in every:
             for condition, keys in _conditions(one.entry):
                 shared.update({(condition, _bucket(key)) for key in keys})
+            yield
         filed: dict[str, dict[str, list[tuple[str, Filed]]]] = {}
         for one in every:
             best = min(
@@ -84,9 +99,11 @@ class Exceptions:
             )
             for rule in one.entry.rules:
                 filed.setdefault(rule, {}).setdefault(best[0], []).extend((key, one) for key in best[1])
-        self._shelves = {rule: _Shelf(by_condition) for rule, by_condition in filed.items()}
-        self.by_fingerprint = any(shelf.fingerprints for shelf in self._shelves.values())
-        """Whether any was filed under one fault's fingerprint."""
+            yield
+        for rule, by_condition in filed.items():
+            shelf = self._shelves[rule] = _Shelf()
+            yield from shelf.filing(by_condition)
+            self.by_fingerprint = self.by_fingerprint or bool(shelf.fingerprints)
 
     def may_fit(self, rule: str, request: Request) -> Sequence[Filed]:
         """The exceptions of a rule that may be for this object and caller, the latest end first: ask ``is_for``."""
@@ -106,14 +123,38 @@ class _Shelf:
 
     __slots__ = ("_always", "_groups", "_labels", "_names", "_namespaces", "_users", "fingerprints")
 
-    def __init__(self, filed: Mapping[str, list[tuple[str, Filed]]]) -> None:
+    def __init__(self) -> None:
+        self._always: tuple[Filed, ...] = ()
+        self._namespaces: Globs[Filed] | None = None
+        self._names: Globs[Filed] | None = None
+        self._users: dict[str, tuple[Filed, ...]] = {}
+        self._groups: dict[str, tuple[Filed, ...]] = {}
+        self._labels: dict[str, tuple[Filed, ...]] = {}
+        self.fingerprints: dict[str, tuple[Filed, ...]] = {}
+
+    def filing(self, filed: Mapping[str, list[tuple[str, Filed]]]) -> Iterator[None]:
+        """File them by condition and key, in steps."""
         self._always = tuple([one for _, one in filed.get("", ())])
-        self._namespaces = Globs(filed["namespaces"]) if "namespaces" in filed else None
-        self._names = Globs(filed["names"]) if "names" in filed else None
-        self._users = _by_key(filed.get("users", ()))
-        self._groups = _by_key(filed.get("groups", ()))
-        self._labels = _by_key(filed.get("labels", ()))
-        self.fingerprints = _by_key(filed.get("fingerprints", ()))
+        yield
+        if "namespaces" in filed:
+            self._namespaces = Globs()
+            yield from self._namespaces.filing(filed["namespaces"])
+        if "names" in filed:
+            self._names = Globs()
+            yield from self._names.filing(filed["names"])
+        for condition, table in (
+            ("users", self._users),
+            ("groups", self._groups),
+            ("labels", self._labels),
+            ("fingerprints", self.fingerprints),
+        ):
+            made: dict[str, list[Filed]] = {}
+            for key, one in filed.get(condition, ()):
+                made.setdefault(key, []).append(one)
+                yield
+            for key, values in made.items():
+                table[key] = tuple(values)
+                yield
 
     def candidates(self, request: Request) -> Sequence[Filed]:
         """Those that may fit, the latest end first."""
@@ -169,13 +210,6 @@ def _conditions(entry: Exemption) -> Iterator[tuple[str, list[str]]]:
 def _bucket(key: str) -> str:
     """What a key is found by: of a glob its beginning."""
     return f"{begins_with(key)}*" if is_glob(key) else key
-
-
-def _by_key(pairs: Iterable[tuple[str, Value]]) -> dict[str, tuple[Value, ...]]:
-    made: dict[str, list[Value]] = {}
-    for key, value in pairs:
-        made.setdefault(key, []).append(value)
-    return {key: tuple(values) for key, values in made.items()}
 
 
 def _end(one: Filed) -> float:

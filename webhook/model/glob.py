@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, Generic, TypeVar
 
 _STARS: Final = re.compile(r"[*?]")
@@ -43,14 +43,24 @@ class Globs(Generic[Value]):
     ``fits`` again.
     """
 
-    def __init__(self, entries: Iterable[tuple[str, Value]]) -> None:
-        whole: dict[str, list[Value]] = {}
-        begun: dict[str, list[Value]] = {}
+    def __init__(self, entries: Iterable[tuple[str, Value]] = ()) -> None:
+        self._whole: dict[str, tuple[Value, ...]] = {}
+        self._begun: dict[str, tuple[Value, ...]] = {}
+        self._lengths: list[int] = []
+        for _ in self.filing(entries):
+            pass
+
+    def filing(self, entries: Iterable[tuple[str, Value]]) -> Iterator[None]:
+        """File all of them, once, in steps: whoever makes it may do something else after each."""
+        tables: tuple[dict[str, list[Value]], dict[str, list[Value]]] = ({}, {})
         for pattern, value in entries:
-            table, key = (begun, begins_with(pattern)) if is_glob(pattern) else (whole, pattern)
-            table.setdefault(key, []).append(value)
-        self._whole = {key: tuple(values) for key, values in whole.items()}
-        self._begun = {key: tuple(values) for key, values in begun.items()}
+            begun = is_glob(pattern)
+            tables[begun].setdefault(begins_with(pattern) if begun else pattern, []).append(value)
+            yield
+        for table, kept in zip(tables, (self._whole, self._begun), strict=True):
+            for key, values in table.items():
+                kept[key] = tuple(values)
+                yield
         self._lengths = sorted({len(key) for key in self._begun})
 
     def __bool__(self) -> bool:

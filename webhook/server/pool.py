@@ -23,11 +23,12 @@ import msgspec
 import orjson
 
 from webhook.model.cluster import ClusterView, Runtime
-from webhook.model.policy import Policy, changed
+from webhook.model.policy import Policy
 from webhook.model.release import Release
 from webhook.model.request import Request
 from webhook.server.caller import Caller
 from webhook.server.judging import Outcome
+from webhook.server.packed import packed
 from webhook.server.worker import PAGE, QUESTIONS, Kept
 
 if TYPE_CHECKING:
@@ -41,8 +42,6 @@ GROWN: Final = 112 * 1024 * 1024
 """Bytes of resident memory after a job above which the process is replaced."""
 _LENGTH: Final = struct.Struct(">I")
 _PIECE: Final = 256 * 1024
-_ENTRIES: Final = 500
-"""Exceptions of a policy that are packed at a time."""
 _LARGEST: Final = 64 * 1024 * 1024
 _log = logging.getLogger("ckptguard.server")
 
@@ -53,18 +52,6 @@ class Overloaded(Exception):  # noqa: N818
 
 class Died(Exception):  # noqa: N818
     """The process ended in the middle of a job."""
-
-
-def packed(policy: Policy) -> list[bytes]:
-    """The policy for another process, in pieces that each take about a millisecond to make; made once."""
-    made: list[bytes] | None = policy.derived.get("packed")
-    if made is None:
-        entries = policy.exceptions
-        made = [pickle.dumps(changed(policy, exceptions=()), pickle.HIGHEST_PROTOCOL)]
-        for at in range(0, len(entries), _ENTRIES):
-            made.append(pickle.dumps(entries[at : at + _ENTRIES], pickle.HIGHEST_PROTOCOL))
-        policy.derived["packed"] = made
-    return made
 
 
 class _Process:

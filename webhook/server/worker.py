@@ -35,12 +35,13 @@ from webhook.model.cluster import (
     StorageClass,
 )
 from webhook.model.exceptions import Exceptions
-from webhook.model.policy import Policy, changed
+from webhook.model.policy import Policy
 from webhook.model.release import Release
 from webhook.model.request import Request
 from webhook.server.caller import Caller
 from webhook.server.envelope import NotAReview, parse_review
 from webhook.server.judging import answer_review, guarded, pass_by
+from webhook.server.packed import unpack
 
 MEMORY: Final = 320 * 1024 * 1024
 """Bytes of data that the process may have; what needs more ends it."""
@@ -291,13 +292,6 @@ def serve(pipe: Pipe) -> None:
                 if outcome.broken and resident() > _NEARLY:
                     raise MemoryError  # a part may have been left out for want of memory: that is no verdict
                 pipe.put(("outcome", outcome, resident()))
-
-
-def unpack(pieces: list[bytes]) -> Policy:
-    """What ``webhook.server.pool.packed`` made of a policy."""
-    first, *rest = (pickle.loads(piece) for piece in pieces)  # noqa: S301 - as above
-    policy: Policy = first
-    return changed(policy, exceptions=tuple(one for piece in rest for one in piece)) if rest else policy
 
 
 def _directories(
