@@ -47,6 +47,16 @@ def test_check_tells_every_fault(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert main(["policy", "check", str(tmp_path / "half.yaml")]) == 1
 
 
+def test_check_tells_what_another_object_has_to_say_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    narrow = write(tmp_path / "narrow.yaml", "modes: {default: warn, selfService: [warn]}\n")
+    usual = write(tmp_path / "usual.yaml", "modes: {selfService: [warn, enforce]}\n")
+    found = asked(capsys, 0, "check", narrow, usual)
+    (warning,) = found["results"][0]["warnings"]
+    assert (warning["line"], warning["field"]) == (3, "modes.selfService")
+    assert "variable selfService: ['warn']" in warning["message"]
+    assert found["results"][1]["warnings"] == []
+
+
 def test_check_tells_what_is_for_no_namespace(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = write(
         tmp_path / "p.yaml",

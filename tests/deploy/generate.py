@@ -122,13 +122,17 @@ def render_copies() -> dict[Path, str]:
         templates / "exceptions-crd.yaml": _template_of([build_crd()], "components/exceptions/crd.yaml", _EXCEPTIONS),
         templates / "exceptions-rbac.yaml": _template("components/exceptions/rbac.yaml", _EXCEPTIONS),
         templates / "exceptions-approval.yaml": _template("components/exceptions/approval.yaml", _EXCEPTIONS),
-        templates / "policy-mode.yaml": _template("policies/mode.yaml", ".Values.policies.mode"),
+        templates / "policy-mode.yaml": _template("policies/mode.yaml", ".Values.policies.mode").replace(
+            _SELF_SERVICE, _SELF_SERVICE_OF_VALUES
+        ),
         templates / "policy-plain-storage.yaml": _template(
             "policies/plain-storage.yaml", ".Values.policies.plainStorage"
         ),
     }
 
 
+_SELF_SERVICE = "expression: '[''enforce'', ''warn'']'\n"
+_SELF_SERVICE_OF_VALUES = 'expression: {{ include "checkpoint-guard.selfService" . }}\n'
 _NOTE = "# Written from {} by `python -m tests.deploy.generate`; a test compares.\n"
 _CRD = "# Written by `python -m tests.deploy.generate` from the rules that there are; a test compares.\n"
 _EXCEPTIONS = ".Values.exceptions.enabled"

@@ -13,8 +13,10 @@ import yaml
 from tests.deploy.generate import BASE
 from tests.deploy.rendered import DEPLOY, Object, by_key, helm, kustomize, pod_templates
 from tests.deploy.tools import find
+from webhook.cluster.policy_file import check_policy
 from webhook.model.names import INJECTED
 from webhook.model.policy import Policy
+from webhook.runs.guarded_modes import cel
 
 
 @pytest.fixture(scope="module")
@@ -280,3 +282,21 @@ def test_policy_files_of_the_manifests_can_be_read(tmp_path: Path, self_signed: 
     file = tmp_path / "policy.yaml"
     file.write_text(config["data"]["policy.yaml"])
     assert load_policy(str(file)).modes.default == "enforce"
+
+
+@pytest.mark.parametrize(
+    ("values", "expression"),
+    [
+        ("policy={}", "['enforce', 'warn']"),
+        ('policy={"modes":{"default":"warn"}}', "['enforce', 'warn']"),
+        ('policy={"modes":{"selfService":["warn"]}}', "['warn']"),
+        ('policy={"modes":{"selfService":["enforce","warn","audit"]}}', "['enforce', 'warn', 'audit']"),
+        ('policy={"modes":{"selfService":[]}}', "['']"),
+    ],
+)
+def test_what_users_may_set_is_what_the_policy_says(values: str, expression: str) -> None:
+    documents = by_key(helm("policies.mode=true", values))
+    found = documents["ValidatingAdmissionPolicy", "", "checkpoint-guard-mode"]
+    assert {"name": "selfService", "expression": expression} in found["spec"]["variables"]
+    text = documents["ConfigMap", "checkpoint-guard", "checkpoint-guard-policy"]["data"]["policy.yaml"]
+    assert cel(check_policy(text.encode(), "p").used().modes.self_service) == expression

@@ -10,11 +10,13 @@ from subprocess import CompletedProcess
 from typing import Any
 
 import pytest
+import yaml
 
 from tests.e2e.controlplane.cluster import Cluster, Object
 from tests.e2e.controlplane.processes import wait_until
 from tests.e2e.objects import changed, override, runtime, trainjob
 from webhook.model.names import MODE, TIER
+from webhook.runs.guarded_modes import cel
 
 POLICIES = Path(__file__).parents[2] / "deploy" / "policies"
 USER = "tenant"
@@ -126,6 +128,27 @@ def test_a_namespace_s_users_cannot_turn_the_guard_down(cluster: Cluster, namesp
     assert "turns Checkpoint Guard down" in created.stderr
     made["metadata"]["labels"][MODE] = "warn"
     cluster.kubectl("create", "--dry-run=server", "--as", USER, "-f", "-", input=json.dumps(made))
+
+
+@pytest.mark.usefixtures("modes")
+def test_what_users_may_set_follows_the_policy(cluster: Cluster, namespace: str) -> None:
+    """With another ``modes.selfService``, as the chart or an administrator writes it."""
+    (policy,) = [
+        one
+        for one in yaml.safe_load_all((POLICIES / "mode.yaml").read_text())
+        if one["kind"] == "ValidatingAdmissionPolicy" and one["metadata"]["name"] == "checkpoint-guard-mode"
+    ]
+    for modes, words in ((("warn", "audit"), "you may set it to warn or audit"), ((), "mode-admin)")):
+        (variable,) = [one for one in policy["spec"]["variables"] if one["name"] == "selfService"]
+        variable["expression"] = cel(modes)
+        cluster.apply(policy)
+        assert_soon(lambda modes=modes: set_mode(cluster, namespace, "audit").returncode == int("audit" not in modes))
+        for mode in ("enforce", "warn", "audit", "off"):
+            done = set_mode(cluster, namespace, mode)
+            assert (done.returncode == 0) is (mode in modes), (modes, mode, done.stderr)
+            if mode not in modes:
+                assert words in done.stderr
+        assert set_mode(cluster, namespace, None).returncode == 0
 
 
 @pytest.mark.usefixtures("modes")

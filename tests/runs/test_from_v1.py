@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from webhook.cli import main
-from webhook.model.policy import Policy
+from webhook.model.policy import EntryDefaults, NamespaceEntry, Policy
 from webhook.model.release import Release
 from webhook.runs.from_v1 import Converted, convert_v1, differences
 
@@ -244,6 +244,14 @@ def test_restarts(policy: str | None, run_policy: Object, elastic: Object, budge
     made = convert(raw)
     assert made.objects[0]["spec"]["template"]["spec"]["failurePolicy"] == {"maxRestarts": budget}
     assert not [one for one in made.found if one.weight != "note"]
+
+
+def test_restarts_by_what_the_policy_says_of_the_namespace() -> None:
+    entry = NamespaceEntry(names=("team-*",), defaults=EntryDefaults(max_restarts=9))
+    raw = pytorch(runPolicy={})
+    for namespace, budget in (("team-a", 9), ("other", 3)):
+        made = convert_v1(raw, Release.V2_3, namespace, Policy(namespaces=(entry,)))
+        assert made.objects[0]["spec"]["template"]["spec"]["failurePolicy"] == {"maxRestarts": budget}
 
 
 @pytest.mark.parametrize(

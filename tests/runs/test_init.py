@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -75,6 +76,34 @@ def test_by_a_policy_of_ones_own(starter: Starter) -> None:
         assert decision.findings == ()
         assert (default_object(request, view, policy, Release.V2_3).patch, decision.broken) == ((), ())
     assert decision.facts.directory is not None
+
+
+OF_NAMESPACES = """apiVersion: checkpoint-guard.io/v1
+kind: Policy
+namespaces:
+- {names: [team-a], limits: {terminationGracePeriodSeconds: 240}, defaults: {maxRestarts: 9, backoffLimit: keep}}
+- {selector: {matchLabels: {checkpoint-guard.io/tier: prod}}, mode: warn}
+"""
+
+
+@pytest.mark.parametrize(
+    ("flags", "restarts", "grace", "note"),
+    [
+        (["-n", "team-a"], 9, 240, "1 entry of the policy's namespaces select by labels"),
+        (["-n", "team-b"], 3, 60, "1 entry of the policy's namespaces select by labels"),
+        ([], 3, 60, "no namespace is named: say -n"),
+    ],
+)
+def test_by_what_the_policy_says_of_the_namespace(
+    flags: list[str], restarts: int, grace: int, note: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "policy.yaml"
+    file.write_text(OF_NAMESPACES)
+    assert main(["init", "--class", "shared", "--policy", str(file), *flags]) == 0
+    said = capsys.readouterr()
+    assert f"maxRestarts: {restarts}\n" in said.out
+    assert f"terminationGracePeriodSeconds: {grace}\n" in said.out
+    assert note in said.err
 
 
 def test_one_node_and_a_class_for_one() -> None:

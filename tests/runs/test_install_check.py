@@ -466,3 +466,53 @@ def test_a_trainer_that_is_not_known_is_said() -> None:
     (probe,) = [probe for probe in report.probes if probe.what == "Trainer"]
     assert probe.outcome == "left out"
     assert "its TrainJob has spec.elastic; verdicts are those of Trainer" in probe.words
+
+
+def _modes(expression: str | None, policy: str) -> dict[str, Object]:
+    variables = [] if expression is None else [{"name": "selfService", "expression": expression}]
+    text = f"apiVersion: checkpoint-guard.io/v1\nkind: Policy\n{policy}\n"
+    return {
+        "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies/checkpoint-guard-mode": {
+            "spec": {"variables": [*variables, {"name": "mode", "expression": "object.x"}]}
+        },
+        f"{GUARD}/configmaps/checkpoint-guard-policy": {"data": {"policy.yaml": text}},
+    }
+
+
+@pytest.mark.parametrize(
+    ("expression", "policy", "words"),
+    [
+        ("['enforce', 'warn']", "", "users may set enforce and warn"),
+        ("['warn']", "modes: {selfService: [warn]}", "users may set warn"),
+        ("['']", "modes: {selfService: []}", "users may set none"),
+    ],
+)
+def test_the_two_lists_of_what_users_may_set_agree(expression: str, policy: str, words: str) -> None:
+    report = asked(FakeApi({**installed(), **_modes(expression, policy)}, guarded))
+    assert report.good
+    assert report.probes[-1].words == words
+
+
+@pytest.mark.parametrize(
+    ("expression", "policy", "fix"),
+    [
+        ("['enforce', 'warn']", "modes: {selfService: [warn, audit]}", "['warn', 'audit']"),
+        ("['enforce', 'warn', 'off']", "", "['enforce', 'warn']"),
+        ("['enforce', 'warn']", "modes: {selfService: []}", "['']"),
+        (None, "", "['enforce', 'warn']"),
+    ],
+)
+def test_where_they_differ_it_is_said(expression: str | None, policy: str, fix: str) -> None:
+    report = asked(FakeApi({**installed(), **_modes(expression, policy)}, guarded))
+    assert not report.good
+    (fault,) = report.faults
+    assert fault.part == "modes"
+    assert fix in fault.fix
+
+
+def test_where_one_of_them_is_not_there_nothing_is_said() -> None:
+    for path in _modes("['warn']", ""):
+        objects = {name: one for name, one in _modes("['warn']", "").items() if name != path}
+        report = asked(FakeApi({**installed(), **objects}, guarded))
+        assert report.good
+        assert all(probe.what != "modes" for probe in report.probes)

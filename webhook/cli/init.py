@@ -82,7 +82,7 @@ def _run_name(text: str) -> str:
 
 def run(arguments: argparse.Namespace) -> int:
     """0 or 2."""
-    from webhook.cli.inputs import load_policy_file
+    from webhook.cli.inputs import load_policy_file, policy_in
     from webhook.model.size import parse_bytes
     from webhook.reports.review import Fault
     from webhook.reports.text import fault_line
@@ -94,6 +94,8 @@ def run(arguments: argparse.Namespace) -> int:
     if policy is None:
         complain(fault_line(fault, False) for fault in faults)
         return 2
+    notes: list[str] = []
+    policy = policy_in(policy, arguments.namespace, notes)
     starter = starter_of(arguments.framework)
     if starter is None:
         width = max(len(one.id) for one in STARTERS)
@@ -135,6 +137,7 @@ def run(arguments: argparse.Namespace) -> int:
     steps = how_to_start(plan)
     head = "".join(f"# {line}\n" for line in ["Before it can start:", *steps]) if steps else ""
     write_text(head + "---\n".join(map(yaml_of, objects(plan))))
+    complain(f"note: {note}" for note in notes)
     if steps:
         complain(["note: what is left to do before it can start stands at the top of the YAML"])
     if plan.keep == 1:

@@ -272,3 +272,19 @@ def load_policy_file(path: str | None, faults: list[Fault], notices: list[str] |
     if notices is not None:
         notices.extend(map(str, checked.warnings))
     return checked.policy
+
+
+def policy_in(policy: Policy, namespace: str | None, notes: list[str] | None = None) -> Policy:
+    """The policy of a namespace of which nothing but the name is known; ``notes`` gets what that leaves open."""
+    from webhook.decision.in_force import in_named
+    from webhook.model.policy import Selector
+
+    if not policy.namespaces:
+        return policy
+    by_labels = sum(isinstance(entry.selector, Selector) for entry in policy.namespaces)
+    if notes is not None and by_labels:
+        word = "entry" if by_labels == 1 else "entries"
+        notes.append(f"{by_labels} {word} of the policy's namespaces select by labels, which are not known here")
+    if notes is not None and not namespace:
+        notes.append("the policy has entries for some namespaces, and no namespace is named: say -n")
+    return in_named(policy, namespace or "")

@@ -176,7 +176,7 @@ def exception_faults(raw: Mapping[str, Any]) -> list[tuple[tuple[str | int, ...]
     """What is wrong with a CheckpointException: the steps to a field and what to write there."""
     from webhook.cluster.policy_check import Context, check_exception
 
-    return check_exception(raw.get("spec"), Context(frozenset(_rule_ids())))
+    return check_exception(raw.get("spec"), Context(frozenset(known_rules())))
 
 
 def _located(file: str, piece: Piece, faults: Iterable[tuple[tuple[str | int, ...], str]]) -> Iterable[FileError]:

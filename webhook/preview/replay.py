@@ -18,7 +18,7 @@ from webhook.model.excuse import Excuse
 from webhook.model.finding import Measure, Origin, Severity
 from webhook.model.moment import parse_duration, parse_moment
 from webhook.model.names import ALLOW
-from webhook.model.policy import MEASURED, Policy
+from webhook.model.policy import MEASURED, Policy, Selector
 from webhook.model.request import Request
 
 _SEVERITY: Final = {one.value: one for one in Severity}
@@ -64,6 +64,11 @@ class Replay:
         if groups:
             told.append(
                 f"{groups} exceptions ask for groups or labels, which the log does not hold: they fit nobody here"
+            )
+        entries = sum(isinstance(one.selector, Selector) for one in policy.namespaces)
+        if entries:
+            told.append(
+                f"{entries} entries of namespaces select by labels, which the log does not hold: they are for none here"
             )
         return told
 

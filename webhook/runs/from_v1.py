@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
+from webhook.decision.in_force import in_named
 from webhook.model.names import ANCESTOR_LABEL, API_VERSION, JOBSET_NAME_LABEL, LAST_APPLIED, MULTIKUEUE, TRAINER_STEP
 from webhook.model.policy import Policy
 from webhook.model.release import Release
@@ -99,11 +100,11 @@ class _Conversion:
     def __init__(self, raw: Mapping[str, Any], release: Release, namespace: str | None, policy: Policy) -> None:
         self.raw: Raw = copy.deepcopy(dict(raw))
         self.release = release
-        self.policy = policy
         self.found: list[Found] = []
         self.spec = self._map(self.raw, "spec", "")
         self.run_policy: Raw = {}
         self.metadata = self._metadata(namespace)
+        self.policy = in_named(policy, str(self.metadata.get("namespace") or ""))
         self.template: Raw = {}
         self.template_metadata: Raw = {}
         self.pod_group: Raw | None = None

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from msgspec import Struct
 
@@ -20,7 +20,9 @@ from webhook.model.printable import printable
 from webhook.model.release import Release
 from webhook.runs import samples
 from webhook.runs.api import Answer, Api, Refused, Unreachable, each
+from webhook.runs.guarded_modes import self_service
 from webhook.runs.installation import CONFIGURATION, VALIDATING, Fault, Installation, explain_call, find_faults
+from webhook.runs.probe import Probe
 
 PLURALS: Final = ("trainjobs", "trainingruntimes", "clustertrainingruntimes")
 _BASE: Final = f"/apis/{GROUP}/v1alpha1"
@@ -31,18 +33,7 @@ _DENIED: Final = re.compile(r'admission webhook "([^"]+)" denied the request')
 _OURS: Final = ".checkpoint-guard.io"
 """How the names of our webhooks end (deploy/base)."""
 
-Outcome = Literal["as expected", "not yet", "left out"]
 Tell = Callable[[str], None]
-
-
-class Probe(Struct, frozen=True):
-    """One thing asked, and how it went. ``call`` is what the API server said of calling the webhook, if it failed."""
-
-    what: str
-    outcome: Outcome
-    words: str
-    call: str | None = None
-    forbidden: str | None = None
 
 
 class Clock(Struct, frozen=True):
@@ -70,7 +61,7 @@ def check(api: Api, installation: Installation, seconds: float, clock: Clock, te
     reached = False
     while True:
         try:
-            probes = tuple(ask(api, installation.namespace))
+            probes = tuple(ask(api, installation.namespace, installation.guard))
             reached = True
         except Unreachable as error:
             if not reached and clock.monotonic() >= until:
@@ -88,8 +79,8 @@ def check(api: Api, installation: Installation, seconds: float, clock: Clock, te
         clock.sleep(2.0)
 
 
-def ask(api: Api, namespace: str) -> Iterator[Probe]:
-    """One round of probes."""
+def ask(api: Api, namespace: str, guard: str) -> Iterator[Probe]:
+    """One round of probes; ``guard`` is the namespace that the guard is in."""
     mode = _mode(api, namespace)
     good = _create(api, "trainingruntimes", samples.runtime(namespace, bad=False))
     yield _judge_good("good runtime", good, mode, filled=True)
@@ -100,6 +91,7 @@ def ask(api: Api, namespace: str) -> Iterator[Probe]:
         yield _judge_certificate(bad)
     yield from _ask_trainjobs(api, namespace, mode)
     yield _failure_policy(api)
+    yield from self_service(api, guard)
 
 
 def _failure_policy(api: Api) -> Probe:
@@ -253,7 +245,9 @@ def _faults(api: Api, installation: Installation, probes: tuple[Probe, ...]) -> 
     seen = set()
     for probe in probes:
         fault = None
-        if probe.call is not None:
+        if probe.fix is not None:
+            fault = Fault(probe.what, probe.words, probe.fix)
+        elif probe.call is not None:
             fault = explain_call(probe.call)
         elif probe.forbidden is not None:
             fault = Fault(

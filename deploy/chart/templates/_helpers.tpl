@@ -53,6 +53,13 @@ limits: {memory: 256Mi}
 {{- toYaml (mergeOverwrite (dict "apiVersion" "checkpoint-guard.io/v1" "kind" "Policy") (deepCopy .Values.policy)) }}
 {{- end }}
 
+{{/* What a namespace's own users may set, as CEL: modes.selfService of the policy. */}}
+{{- define "checkpoint-guard.selfService" -}}
+{{- $modes := get .Values.policy "modes" | default dict }}
+{{- $known := ternary (get $modes "selfService") (list "enforce" "warn") (hasKey $modes "selfService") }}
+{{- printf "['%s']" (join "', '" $known) | quote }}
+{{- end }}
+
 {{/* The component that keeps the registration: with the certificates, or without them. */}}
 {{- define "checkpoint-guard.keeper" -}}
 {{ eq .Values.certificates.provider "self-signed" | ternary "certs" "keeper" }}

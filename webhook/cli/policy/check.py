@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from webhook.cli.outputs import add_output, write_outputs
 from webhook.cli.policy.reading import add_namespaces, line_of, read, stored_namespaces, told
+from webhook.model.policy import Modes
 
 if TYPE_CHECKING:
     from webhook.cluster.documents import FileError
@@ -36,16 +37,17 @@ def run(arguments: argparse.Namespace) -> int:
         if checked is None:
             unread = True
             continue
+        warnings = [*checked.warnings, *_elsewhere(checked, file), *_idle(checked, file, there)]
         results.append(
             {
                 "file": file,
                 "hash": None if checked.policy is None else checked.policy.hash,
                 "faults": [told(fault) for fault in checked.faults],
-                "warnings": [told(warning) for warning in (*checked.warnings, *_idle(checked, file, there))],
+                "warnings": [told(warning) for warning in warnings],
             }
         )
         lines += [f"{fault}" for fault in checked.faults]
-        lines += [f"{warning} (warning)" for warning in (*checked.warnings, *_idle(checked, file, there))]
+        lines += [f"{warning} (warning)" for warning in warnings]
         if checked.policy is not None:
             lines.append(f"{file}: no fault, policy {checked.policy.hash}")
 
@@ -60,6 +62,23 @@ def run(arguments: argparse.Namespace) -> int:
     if unread or not done:
         return 2
     return 1 if any(result["faults"] for result in results) else 0
+
+
+def _elsewhere(checked: Checked, file: str) -> Iterator[FileError]:
+    """What holds only where the cluster's own ValidatingAdmissionPolicy says the same."""
+    policy = checked.policy
+    if policy is None or {*policy.modes.self_service} == {*Modes().self_service}:
+        return
+    from webhook.cluster.documents import FileError
+    from webhook.runs.guarded_modes import NAME, cel
+
+    field = "modes.selfService"
+    words = (
+        f'ValidatingAdmissionPolicy "{NAME}" has to say the same, in variable selfService: '
+        f"{cel(policy.modes.self_service)}; the chart writes it, deploy/policies/mode.yaml is to be changed, "
+        "ckptguard install-check compares"
+    )
+    yield FileError(file, line_of(checked, field) or None, field, words)
 
 
 def _idle(checked: Checked, file: str, there: Mapping[str, Namespace]) -> Iterator[FileError]:
