@@ -14,6 +14,8 @@ from webhook.cli.output import complain
 from webhook.cli.outputs import write_json as write_json
 
 if TYPE_CHECKING:
+    import signal
+
     from webhook.runs.session import Session
 
 INTERRUPTED = 130
@@ -146,7 +148,10 @@ def run_on(arguments: argparse.Namespace, act: Callable[[Session], int]) -> int:
     def stop(*_: object) -> None:
         raise KeyboardInterrupt
 
-    before = signal.signal(signal.SIGTERM, stop), signal.getsignal(signal.SIGINT)
+    stops = _stop_signals()
+    before = {one: signal.getsignal(one) for one in (signal.SIGINT, *stops)}
+    for one in stops:
+        signal.signal(one, stop)
     try:
         return act(session)
     except KeyboardInterrupt:
@@ -163,13 +168,23 @@ def run_on(arguments: argparse.Namespace, act: Callable[[Session], int]) -> int:
         _left(session)
     finally:
         # A second Ctrl-C, from impatience, would leave behind what is being cleaned up; it is a few requests.
-        for one in (signal.SIGTERM, signal.SIGINT):
+        for one in before:
             signal.signal(one, signal.SIG_IGN)
         progress.close()
         kube.clean()
-        for one, handler in zip((signal.SIGTERM, signal.SIGINT), before, strict=True):
+        for one, handler in before.items():
             signal.signal(one, handler)
     return 2
+
+
+def _stop_signals() -> tuple[signal.Signals, ...]:
+    """What ends a command as Ctrl-C does: SIGTERM, and SIGHUP of a terminal that goes, unless ``nohup`` ignores it."""
+    import signal
+
+    hangs_up = getattr(signal, "SIGHUP", None)  # not on Windows
+    if hangs_up is None or signal.getsignal(hangs_up) is signal.SIG_IGN:
+        return (signal.SIGTERM,)
+    return signal.SIGTERM, hangs_up
 
 
 def same_flags(arguments: argparse.Namespace, namespace: str) -> str:
