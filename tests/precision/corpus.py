@@ -23,7 +23,8 @@ from webhook.model.rule import Rule
 from webhook.model.script import Launch, Remark
 from webhook.programs.loads import loads
 from webhook.programs.names import saves
-from webhook.programs.program import Script, read_script
+from webhook.programs.program import Script
+from webhook.programs.reading import read_script
 from webhook.rules import RULES
 
 OUT: Final = "/mnt/ckpt/run"

@@ -7,7 +7,8 @@ from importlib import import_module
 from typing import Any
 
 from webhook.model.script import Launch, Remark
-from webhook.programs.program import Script, read_script
+from webhook.programs.program import Script
+from webhook.programs.reading import read_script
 from webhook.programs.values import Value
 from webhook.rules import RULES
 

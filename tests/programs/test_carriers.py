@@ -6,7 +6,8 @@ import pytest
 
 from tests.programs.reading import LAUNCH, python, shell
 from webhook.model.script import Place
-from webhook.programs.program import Script, read_script
+from webhook.programs.program import Script
+from webhook.programs.reading import read_script
 from webhook.programs.values import Text, Unknown, head
 
 

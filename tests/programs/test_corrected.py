@@ -6,7 +6,8 @@ import pytest
 
 from webhook.model.script import Launch, Place
 from webhook.programs.corrected import LONGEST, in_line
-from webhook.programs.program import Script, read_script
+from webhook.programs.program import Script
+from webhook.programs.reading import read_script
 
 KEEP = "save_total_limit=3"
 

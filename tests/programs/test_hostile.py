@@ -9,7 +9,7 @@ import pytest
 from tests.programs.reading import LAUNCH, remarks
 from webhook.model.script import Launch, Remark
 from webhook.programs import cache
-from webhook.programs.program import read_script
+from webhook.programs.reading import read_script
 
 MARK = "\x00"
 

@@ -8,7 +8,8 @@ import pytest
 from msgspec.structs import replace
 
 from tests.programs.reading import LAUNCH
-from webhook.programs.program import Script, read_script
+from webhook.programs.program import Script
+from webhook.programs.reading import read_script
 from webhook.programs.values import Text, Unknown, join
 
 RUN = "exec python - <<'PY'\nimport os\nPY\n"

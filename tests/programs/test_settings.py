@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.programs.reading import LAUNCH
-from webhook.programs.program import read_script
+from webhook.programs.reading import read_script
 from webhook.programs.values import Unknown, is_known, kinds
 
 ENV = {"CKPT_DIR": "/mnt/ckpt/run"}

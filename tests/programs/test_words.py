@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.programs.reading import LAUNCH, remarks, shell
-from webhook.programs.program import Script, read_script
+from webhook.programs.program import Script
+from webhook.programs.reading import read_script
 
 ENV = {"CKPT_DIR": "/mnt/ckpt/run"}
 LOOP = """

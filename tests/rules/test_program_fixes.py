@@ -14,7 +14,8 @@ from tests.rules.cases import FOLDER, each_case, run_documents
 from webhook.cluster.files import load_text
 from webhook.model.finding import Judged
 from webhook.model.script import Launch, Lines
-from webhook.programs.program import Script, read_script
+from webhook.programs.program import Script
+from webhook.programs.reading import read_script
 from webhook.rules import RULES
 
 PROGRAM = frozenset(rule.id for rule in RULES if rule.reads_program)

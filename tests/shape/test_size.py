@@ -4,7 +4,6 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 CEILING = 600
-TO_SPLIT = {"webhook/programs/program.py", "webhook/programs/python.py"}
 
 
 def test_no_file_is_longer_than_the_ceiling() -> None:
@@ -15,4 +14,4 @@ def test_no_file_is_longer_than_the_ceiling() -> None:
     }
     assert len(lengths) > 400
     long = {path: lines for path, lines in lengths.items() if lines > CEILING}
-    assert set(long) == TO_SPLIT, f"split by meaning into modules of at most {CEILING} lines: {long}"
+    assert not long, f"split by meaning into modules of at most {CEILING} lines: {long}"

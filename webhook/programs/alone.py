@@ -19,7 +19,8 @@ from webhook.programs import held
 from webhook.programs.flow import loop_learns
 from webhook.programs.frameworks import directory_of, find_calls, find_uses
 from webhook.programs.names import saves
-from webhook.programs.program import Script, read_script
+from webhook.programs.program import Script
+from webhook.programs.reading import read_script
 from webhook.programs.rules import PROGRAM_RULES, program_rule
 
 KIND: Final = "Program"

@@ -143,7 +143,7 @@ def _cached(
         if script is None:
             script = _READ.get(key)
             if script is None:
-                from webhook.programs.program import read_script
+                from webhook.programs.reading import read_script
 
                 script = read_script(command, args, env, launch, reach=files)
                 _READ.put(key, script, _weight(command, args, env, launch, files))
@@ -279,7 +279,7 @@ def find_directory(
     key = _known_by(digest, env, launch, files)
     found = _DIRECTORIES.get(key)
     if found is None:
-        from webhook.programs.program import read_script
+        from webhook.programs.reading import read_script
 
         found = (directory_of(read_script(command, args, env, launch, reach=files)),)
         _DIRECTORIES.put(key, found, _LEAST)

@@ -30,12 +30,12 @@ from webhook.programs.literals import (
     percent,
     truth_of,
 )
+from webhook.programs.methods import method_value
 from webhook.programs.parsed import Source, dollar_names
 from webhook.programs.results import (
     default_of,
     function_of,
     incremented,
-    is_changed,
     is_listed,
     keyed,
     of_vars,
@@ -425,71 +425,8 @@ class Python:
         if function is not None:
             return returned(self, node, function, around, depth)
         if isinstance(node.func, ast.Attribute):
-            return self._method(node, node.func, around, depth)
+            return method_value(self, node, node.func, around, depth)
         return Unknown(kind_of_name(name.lower()) if name.startswith("get_") else "", self.text(node))
-
-    def _method(self, node: ast.Call, function: ast.Attribute, around: Around | None, depth: int) -> Value:
-        attr = function.attr
-        base = self._value(function.value, around, depth)
-        if attr in ("joinpath",) and isinstance(base, str | Text):
-            return join_path((base, *(self._value(one, around, depth) for one in node.args)))
-        if attr in ("resolve", "absolute", "expanduser", "as_posix", "strip") and isinstance(base, str | Text):
-            return base
-        if attr in ("strftime", "isoformat", "timestamp", "hex") and isinstance(base, Unknown) and base.kind:
-            return Unknown(base.kind, self.text(node))
-        if attr == "get" and isinstance(base, dict) and node.args and not is_changed(self, function.value):
-            key = self._value(node.args[0], around, depth)
-            if isinstance(key, str) and key in base:
-                return base[key]
-            if isinstance(key, str):
-                return self._value(node.args[1], around, depth) if len(node.args) > 1 else None
-        key = node.args[0].value if attr == "get" and node.args and isinstance(node.args[0], ast.Constant) else None
-        if isinstance(key, str):
-            told = of_vars(self, function.value, key, around, depth)
-            if told is not None:
-                return told
-        if attr in ("split", "rsplit") and isinstance(base, str) and len(node.args) == 1:
-            mark = self._value(node.args[0], around, depth)
-            return tuple(base.split(mark)[:256]) if isinstance(mark, str) and mark else UNKNOWN
-        if attr == "join" and isinstance(base, str) and len(node.args) == 1:
-            items = self._value(node.args[0], around, depth)
-            if isinstance(items, tuple) and items:
-                return join((items[0], *(one for item in items[1:] for one in (base, item))))
-        if attr == "format" and isinstance(base, str):
-            return self._formatted(base, node, around, depth)
-        if attr in ("lower", "upper", "rstrip", "lstrip", "replace", "removesuffix") and isinstance(base, str):
-            given = [self._value(one, around, depth) for one in node.args]
-            if all(isinstance(one, str) for one in given):
-                try:
-                    return getattr(base, attr)(*given)
-                except TypeError:
-                    return UNKNOWN
-        if isinstance(base, Unknown) and base.kind in ("fresh", "host", "rank", "local-rank"):
-            return Unknown(base.kind, self.text(node))
-        if attr in ("zfill", "rjust", "ljust", "item") and isinstance(base, Unknown):
-            return Unknown(base.kind, self.text(node))
-        return Unknown(kind_of_name(attr.lower()) if attr.startswith("get_") else "", self.text(node))
-
-    def _formatted(self, base: str, node: ast.Call, around: Around | None, depth: int) -> Value:
-        """``"a{}b{name}".format(...)`` with plain fields."""
-        parts: list[Value] = []
-        given = iter(node.args)
-        named = {one.arg: one.value for one in node.keywords}
-        rest = base
-        while "{" in rest:
-            before, _, rest = rest.partition("{")
-            field, closed, rest = rest.partition("}")
-            if not closed or before.endswith("}") or field.startswith("{"):
-                return UNKNOWN
-            name, _, spec = field.partition(":")
-            parts.append(before)
-            found = next(given, None) if name == "" else named.get(name)
-            if found is None and name.isdecimal() and len(name) < 4 and int(name) < len(node.args):
-                found = node.args[int(name)]
-            value = self._value(found, around, depth) if found is not None else UNKNOWN
-            parts.append(UNKNOWN if spec and is_known(value) else value)
-        parts.append(rest)
-        return join(parts)
 
     def _subscript(self, node: ast.Subscript, around: Around | None, depth: int) -> Value:
         if self.source.dotted(node.value)[0] == "os.environ":

@@ -6,7 +6,8 @@ from textwrap import dedent
 
 from webhook.model.script import Launch
 from webhook.programs.frameworks import Setting, Use, find_calls, find_uses
-from webhook.programs.program import Script, read_script
+from webhook.programs.program import Script
+from webhook.programs.reading import read_script
 from webhook.programs.values import Unknown
 
 OUT = "/mnt/ckpt/run"

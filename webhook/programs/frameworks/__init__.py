@@ -42,8 +42,8 @@ from webhook.programs.frameworks.torchtune import FRAMEWORK as TORCHTUNE
 from webhook.programs.frameworks.training_hub import FRAMEWORK as TRAINING_HUB
 from webhook.programs.frameworks.verl import FRAMEWORK as VERL
 from webhook.programs.frameworks.xgboost import FRAMEWORK as XGBOOST
+from webhook.programs.line import Flag
 from webhook.programs.names import LOCAL, saves
-from webhook.programs.program import Flag
 from webhook.programs.values import head
 
 FRAMEWORKS: Final[tuple[Framework, ...]] = (

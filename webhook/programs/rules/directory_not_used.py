@@ -31,9 +31,10 @@ from webhook.programs import Script, Value
 from webhook.programs.corrected import with_node
 from webhook.programs.flow import in_loop
 from webhook.programs.frameworks import Setting, Use, find_uses, mended, unseen_directories
+from webhook.programs.line import Flag
 from webhook.programs.names import Save, saves
 from webhook.programs.pasted import in_command, in_config, in_python, statement_of, with_import
-from webhook.programs.program import Flag, lies_in
+from webhook.programs.program import lies_in
 from webhook.programs.values import head, shown
 
 ID = "directory-not-used"

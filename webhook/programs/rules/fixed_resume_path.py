@@ -28,10 +28,11 @@ from webhook.programs import UNKNOWN, Python, Script, Value
 from webhook.programs.corrected import in_line, looked_for, with_node
 from webhook.programs.frameworks import find_uses, told
 from webhook.programs.frameworks.hf_trainer import resume_nodes, resumed
+from webhook.programs.line import Flag
 from webhook.programs.loads import loads
 from webhook.programs.names import numbered_saves
 from webhook.programs.pasted import folder_of, newest_of, pattern_of, quoted, with_import
-from webhook.programs.program import Flag, Invocation
+from webhook.programs.program import Invocation
 from webhook.programs.python import Around
 from webhook.programs.values import head, shown
 
