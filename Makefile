@@ -51,7 +51,8 @@ lowest:
 	.venv-lowest/bin/python -m pip install --quiet --no-deps --editable .
 	.venv-lowest/bin/python -m pytest -n $(JOBS) --dist worksteal --ignore tests/e2e --ignore tests/e2e_nodes
 
-golden: $(STAMP)
+# What is written by the code: docs/rules.md and README.md, and the text of each case beside it.
+golden: docs
 	UPDATE_GOLDEN=1 $(PYTEST) tests/rules tests/cli/test_readme.py
 
 docs: $(STAMP)

@@ -16,6 +16,7 @@ from webhook.model.names import KINDS
 from webhook.model.policy import Policy
 from webhook.model.release import Release
 from webhook.model.request import Request
+from webhook.programs.rules import PROGRAM_RULES
 from webhook.reports.catalogue import entries
 from webhook.rules import RULES
 
@@ -155,6 +156,7 @@ def saving_alone(text: str) -> str:
 
 
 PROGRAMS: dict[str, Callable[[str], str]] = {
+    # What the example of a rule about programs is put into; ``PROGRAM`` before it where nothing is told.
     "text-order-resume": lambda text: PROGRAM + text + "\nmodel.load_state_dict(torch.load(resume))\n",
     "resume-without-checkpoint": lambda text: TRAINER.format(text.replace("args.output_dir", "out")),
     "unused-resume-argument": PROGRAM.__add__,
@@ -276,10 +278,11 @@ def whole(rule: str, text: str) -> list[dict[str, Any]]:
     if rule == "program-not-read" and "args" in example:
         example["args"][1] = "pass\n" * 8192
         trainer["command"] = ["python"]
-    if rule in PROGRAMS and "args" in example:
-        trainer["command"], trainer["args"] = ["python", "-c"], [PROGRAMS[rule](example.pop("args")[0].rstrip("\n"))]
     if rule in SHELLS and "args" in example:
         trainer["command"], trainer["args"] = ["bash", "-c"], [SHELLS[rule].format(example.pop("args")[0])]
+    elif (rule in PROGRAMS or rule in PROGRAM_RULES) and rule != "program-not-read" and "args" in example:
+        around = PROGRAMS.get(rule, PROGRAM.__add__)
+        trainer["command"], trainer["args"] = ["python", "-c"], [around(example.pop("args")[0].rstrip("\n"))]
     for key, value in example.items():
         if key in ("volumes", "securityContext", "containers"):
             if "# TrainJob" in text:

@@ -12,7 +12,6 @@ from webhook.model.subject import Subject
 from webhook.programs import program_findings
 from webhook.programs.rules import PROGRAM_RULES, module_of, program_rule
 
-
 _ABOUT_PODS: Final = (
     "ephemeral-checkpoint",
     "node-local-checkpoint",
