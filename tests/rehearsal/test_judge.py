@@ -70,6 +70,16 @@ def test_another_than_the_newest(read: str, rule: str) -> None:
     assert rules(some) == [rule]
 
 
+def test_the_one_before_is_right_where_the_kill_came_before_the_programs_own_mark() -> None:
+    some = starts()
+    some[1].saves = [save(8), save(12)]
+    some[2].before, some[2].newest, some[2].read = (saved(5), saved(8), saved(12)), save(12), ["step_8.json"]
+    assert rules(some) == []
+    assert went_on_from(some[2]) == 8
+    some[2].read = ["step_5.json"]
+    assert rules(some) == ["fixed-resume-path"]
+
+
 def test_both_read_is_no_fault() -> None:
     some = starts()
     some[2].read = ["step_5.json", "step_8.json"]

@@ -1,11 +1,13 @@
-"""``ckptguard rehearse -- COMMAND``: run a program, interrupt it, and see whether it goes on."""
+"""``ckptguard rehearse -- COMMAND`` and ``rehearse job.yaml``: run it, interrupt it, and see whether it goes on."""
 
 from __future__ import annotations
 
 import argparse
+import re
 import signal
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
+from webhook.cli.cluster_flags import image_name, object_name
 from webhook.cli.output import complain
 from webhook.cli.outputs import add_output, write_outputs
 from webhook.cli.run_flags import INTERRUPTED, Progress, seconds
@@ -16,14 +18,18 @@ if TYPE_CHECKING:
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """The flags of ``rehearse``."""
-    parser.usage = "%(prog)s [flags] -- COMMAND..."
+    parser.usage = "%(prog)s [flags] -- COMMAND... | %(prog)s [flags] job.yaml"
     parser.description = (
         "Run a training program here, three times in one fresh directory (in CKPT_DIR): to its first checkpoint and "
         "SIGTERM; to a further save, killed in the middle of it; to the next save. Says what each start read, at which "
-        "step it went on, and what was lost. Give it a small model and few steps between saves."
+        "step it went on, and what was lost. Give it a small model and few steps between saves. With a file that holds "
+        "a TrainJob: in the cluster, under another name and in a folder of its own on the claim, interrupted once."
     )
     parser.add_argument(
-        "command", nargs="*", metavar="COMMAND", help="what to run, after --; $CKPT_DIR in it is the directory"
+        "command",
+        nargs="*",
+        metavar="COMMAND",
+        help="what to run, after --; $CKPT_DIR in it is the directory. Or job.yaml",
     )
     parser.add_argument("--directory", metavar="DIR", help="begin with a copy of these checkpoints")
     parser.add_argument(
@@ -57,6 +63,22 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="note the verdict in annotation checkpoint-guard.io/rehearsed of the TrainJob in FILE",
     )
     add_output(parser, ("text", "json", "junit"))
+    cluster = parser.add_argument_group("in the cluster (job.yaml)")
+    cluster.add_argument("-n", "--namespace", type=object_name, help="where; default: the file's, else the context's")
+    cluster.add_argument("--context", help="context of the kubeconfig; default: the current one")
+    cluster.add_argument("--kubeconfig", metavar="FILE", help="default: the pod's service account, else kubectl's")
+    cluster.add_argument("--nodes", type=_count, metavar="N", help="numNodes of the rehearsal (default: as in the run)")
+    cluster.add_argument(
+        "--resources",
+        type=resources,
+        metavar="LIST",
+        help="of each node, as cpu=2,memory=8Gi; default same: what the run asks for",
+    )
+    cluster.add_argument("--claim", type=object_name, metavar="NAME", help="this claim in place of the run's own")
+    cluster.add_argument(
+        "--helper-image", type=image_name, metavar="IMAGE", help="image of the helper pod (needs Python)"
+    )
+    cluster.add_argument("--policy", metavar="FILE", help="the policy file of the cluster")
     parser.epilog = "exit code: 0 it resumed, 1 it did not, 2 it could not be rehearsed"
 
 
@@ -72,6 +94,14 @@ def run(arguments: argparse.Namespace) -> int:
     if not command or not command[0]:
         complain(["error: no COMMAND: ckptguard rehearse -- python train.py"])
         return 2
+    in_cluster = len(command) == 1 and command[0].endswith((".yaml", ".yml", ".json"))
+    if (wrong := _misplaced(arguments, in_cluster)) is not None:
+        complain([wrong])
+        return 2
+    if in_cluster:
+        from webhook.cli.rehearse_cluster import run_in_cluster
+
+        return run_in_cluster(arguments, command[0])
     try:
         from webhook.rehearsal.local import Rehearsal
         from webhook.rehearsal.model import CannotRehearse, Report, Settings
@@ -119,7 +149,7 @@ def run(arguments: argparse.Namespace) -> int:
         progress.close()
         for one, handler in handlers.items():
             signal.signal(one, handler)
-    code = _write(report, arguments.output)
+    code = write_report(report, arguments.output)
     if target is not None and report.code != 2:
         import datetime
 
@@ -131,7 +161,38 @@ def run(arguments: argparse.Namespace) -> int:
     return code
 
 
-def _write(report: Report, outputs: Any) -> int:
+_HERE: Final = {"saves": 1, "grace": 60.0, "processes": 1, "compare": False, "directory": None}
+_THERE: Final = ("namespace", "kubeconfig", "context", "nodes", "resources", "claim", "helper_image", "policy")
+
+
+def _misplaced(arguments: argparse.Namespace, in_cluster: bool) -> str | None:
+    """A flag that the other way of rehearsing takes."""
+    if in_cluster:
+        given = [name for name, usual in _HERE.items() if getattr(arguments, name) != usual]
+        where = "for a command that runs here, and not for a file: ckptguard rehearse -- COMMAND"
+    else:
+        given = [name for name in _THERE if getattr(arguments, name) is not None]
+        where = "for the cluster, and not for a command: ckptguard rehearse job.yaml"
+    return f"error: --{given[0].replace('_', '-')} is {where}" if given else None
+
+
+def resources(text: str) -> dict[str, str] | None:
+    """``cpu=2,memory=8Gi``; ``same`` is None."""
+    if text == "same":
+        return None
+    found: dict[str, str] = {}
+    for part in text.split(","):
+        name, _, amount = part.partition("=")
+        if not re.fullmatch(r"[a-z0-9A-Z./-]{1,80}", name) or not re.fullmatch(
+            r"\d{1,12}(\.\d{1,6})?[mkKMGTPEi]{0,2}", amount
+        ):
+            raise argparse.ArgumentTypeError(f'"{text}" is no list of resources: cpu=2,memory=8Gi, or same')
+        found[name] = amount
+    return found
+
+
+def write_report(report: Report, outputs: Any) -> int:
+    """Write it in every form that was asked for; its exit code, or 2 where it could not be written."""
     from webhook.rehearsal.report import as_json, as_junit, as_text
 
     forms = {"text": as_text, "json": as_json, "junit": as_junit}

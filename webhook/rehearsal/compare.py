@@ -6,11 +6,13 @@ A first uninterrupted run to the same step is enough where it agrees. Where it d
 from __future__ import annotations
 
 import shutil
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from webhook.rehearsal import contents
 from webhook.rehearsal.judge import Seen
 from webhook.rehearsal.model import CannotRehearse, Compared, Save, Start
+from webhook.rehearsal.saves import shape
 
 if TYPE_CHECKING:
     from webhook.rehearsal.local import Rehearsal
@@ -27,6 +29,8 @@ def compare(rehearsal: Rehearsal, scratch: Scratch, seen: Seen) -> Compared:
     if isinstance(first, str):
         return Compared(why=first)
     reference, start = first
+    if _files(reference) != _files(resumed):
+        return Compared(resumed.step, why=f"step {resumed.step} has other files in an uninterrupted run; run it again")
     parts, why = contents.compare(str(reference.kept), str(resumed.kept), None, rehearsal.interpreter)
     if why:
         return Compared(resumed.step, why=why)
@@ -41,6 +45,12 @@ def compare(rehearsal: Rehearsal, scratch: Scratch, seen: Seen) -> Compared:
             return Compared(resumed.step, why=why)
     generators = _generators(start, reference, second_start, third, resumed)
     return Compared(resumed.step, tuple(parts), "", _batches(start, second_start, third), generators)
+
+
+def _files(save: Save) -> set[str]:
+    """What a checkpoint consists of, numbers and random names apart: a half copy is no other run."""
+    kept = Path(save.kept or "")
+    return {shape(str(file.relative_to(kept))) for file in kept.rglob("*")} if kept.is_dir() else set()
 
 
 def _uninterrupted(rehearsal: Rehearsal, scratch: Scratch, name: str, wanted: Save) -> tuple[Save, Start] | str:
@@ -85,7 +95,10 @@ def _generators(first: Start, save: Save, second: Start | None, third: Start, re
 
 def _states(start: Start, save: Save) -> dict[str, str]:
     """What the hook noted when that save began."""
-    before = [states for at, states in start.inside.states if at <= save.done + 0.02]
+    # Noted when a file is opened: after the opening, and before the next one, whatever the clock says meanwhile.
+    opened = [one.at for one in start.inside.opened if one.how == "w"]
+    until = min((at for at in opened if at > save.stood), default=float("inf"))
+    before = [states for at, states in start.inside.states if at < until]
     return before[-1] if before else {}
 
 

@@ -67,12 +67,14 @@ def went_on_from(start: Start) -> int | None:
         return 0
     if not start.read and _reads_visible(start):
         return 0
+    if start.read and start.newest.path not in start.read:
+        return _step_of(start, start.read[-1])
     if first is not None and base is not None and _behind(first, base, start):
         return 0
     said = _said(start)
     if said is not None and said.resumed and said.step is not None:
         return said.step
-    return base if not start.read or start.newest.path in start.read else _step_of(start, start.read[-1])
+    return base
 
 
 def _said(start: Start) -> LogVerdict | None:
@@ -188,6 +190,8 @@ def _wrong(seen: Seen) -> Iterator[Finding]:
         if start.number == 3 and (seen.starts[1].torn_over or set(start.read) & set(seen.starts[1].torn)):
             continue
         taken = start.read[-1]
+        if start.number == 3 and _was_the_last(seen, start, newest, taken):
+            continue
         names = [one.path for one in start.before]
         if taken == max(names) and newest.path != max(names):
             yield _found(
@@ -202,6 +206,18 @@ def _wrong(seen: Seen) -> Iterator[Finding]:
             "text-order-resume",
             f"of two checkpoints it took {seen.order_read}, which comes last as text and is the older one",
         )
+
+
+def _was_the_last(seen: Seen, start: Start, newest: Save, taken: str) -> bool:
+    """Whether the newest is the save at whose end the second start was killed, and the one before was taken.
+
+    The kill may have come before the program's own mark of a whole one (a file that names it): then it is right.
+    """
+    second = seen.starts[1]
+    if second.signal != "SIGKILL" or not second.saves or second.saves[-1].path != newest.path:
+        return False
+    rest = [one for one in start.before if one.path != newest.path and one.complete is not False and not one.temporary]
+    return bool(rest) and taken == max(rest, key=lambda one: (one.step or 0, one.mtime)).path
 
 
 def _only_asked(start: Start, path: str) -> bool:

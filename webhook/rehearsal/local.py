@@ -8,7 +8,6 @@ in place. 3. To the next save. Then, on copies: which of two checkpoints is take
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import tempfile
 import time
@@ -21,21 +20,14 @@ from webhook.rehearsal import contents
 from webhook.rehearsal.judge import Seen, apart, judge
 from webhook.rehearsal.model import CannotRehearse, Report, Save, Settings, Start
 from webhook.rehearsal.saves import key, look, newest
-from webhook.rehearsal.stage import Elsewhere, Scratch, Stage, TimedOut
+from webhook.rehearsal.stage import Elsewhere, Scratch, Stage, TimedOut, holds
+from webhook.rehearsal.trouble import known_trouble
 from webhook.runs.layouts import Saved
 
+_ONLY_AT_ITS_END: Final = "it saved only when it ended: an interruption before loses everything"
+_MORE_SAVES: Final = "give it more steps, or save more often, so that it saves at least four times"
 _TRIES: Final = 2
 """Saves of which one has to be slow enough to be stopped in its middle."""
-_GPU: Final = re.compile(
-    r"no cuda gpus are available|not compiled with cuda|found no nvidia driver|no hip gpus|libcuda\.so"
-    r"|cuda(?: driver)? (?:error|initialization|is not available|unavailable|not available)"
-    r"|torch\.cuda\.is_available\(\) is false|nvidia-smi.*(?:not found|failed)"
-    r"|no (?:gpu|accelerator|cuda device)s?\b.*(?:found|available|detected|visible)"
-    r"|(?:requires?|needs?) (?:a |at least one )?(?:cuda|gpu)|unable to initialize backend 'cuda'"
-    r"|(?:nccl|cudnn)\b.*(?:not|no) (?:found|available|gpu)",
-    re.IGNORECASE,
-)
-_FULL: Final = re.compile(r"no space left on device|disk quota exceeded|errno 28\b|errno 122\b", re.IGNORECASE)
 
 
 class Rehearsal:
@@ -103,7 +95,9 @@ class Rehearsal:
         command = self.settings.command
         try:
             self.starts.append(self._first(scratch))
+            self._learn(scratch)
             self.starts.append(self._second(scratch))
+            self._learn(scratch)
             self.starts.append(self._third(scratch))
         except Elsewhere as error:
             self.starts.append(error.start)
@@ -248,8 +242,10 @@ class Rehearsal:
                 f"start {start.number} ended before it saved again",
                 "give the program more steps, so that it saves at least four times",
             )
-        if start.code and (known := _known_trouble(start.lines)):
+        if start.code and (known := known_trouble(start.lines)):
             raise CannotRehearse(*known)
+        if start.code == 0 and start.number == 2 and len(start.saves) == 1 and not start.read:
+            raise CannotRehearse(_ONLY_AT_ITS_END, _MORE_SAVES)
         if start.code and start.number == 2:
             self.starts.append(start)
             raise CannotRehearse(f"start {start.number} ended with exit code {start.code}")
@@ -263,14 +259,14 @@ class Rehearsal:
         self._finish(stage, start)
         self.starts.append(start)
         if code is not None:
-            if known := _known_trouble(lines):
+            if known := known_trouble(lines):
                 return CannotRehearse(*known)
             if code == 127 or code == 126:
                 return CannotRehearse(f"the command could not be run (exit code {code})", *lines)
             return CannotRehearse(f"it ended {_how(code)} before it saved anything", *lines)
-        more = "give it more steps, or save more often, so that it saves at least four times"
+        more = _MORE_SAVES
         if start.saves:
-            return CannotRehearse("it saved only when it ended: an interruption before loses everything", more)
+            return CannotRehearse(_ONLY_AT_ITS_END, more)
         if start.outside:
             return CannotRehearse(f"it ended and saved nothing in the directory; it wrote {start.outside[0]}", more)
         return CannotRehearse(f"it ended after {start.seconds:.1f} s and saved nothing", *lines, more)
@@ -308,6 +304,15 @@ class Rehearsal:
         found = newest(type(stage.before)(tuple(rest)))
         return None if found is None else Save(found, self.step(found))
 
+    def _learn(self, scratch: Scratch) -> None:
+        """Between two starts: the step of what the last one left, where nobody could look at it before it ended."""
+        found = newest(look(str(scratch.directory))[1])
+        if found is None or found.step is not None or key(found) in self.steps:
+            return
+        path = str(scratch.directory / found.path) if found.path != "." else str(scratch.directory)
+        told = contents.steps([path], self.interpreter).get(path, {}).get("step")
+        self.steps[key(found)] = told if isinstance(told, int) else None
+
     def step(self, saved: Saved) -> int | None:
         """The number in its name, else what was read in it when it was written."""
         return saved.step if saved.step is not None else self.steps.get(key(saved))
@@ -333,7 +338,10 @@ class Rehearsal:
     def _cut(self, stage: Stage, start: Start) -> None:
         """Leave of the last save what a kill between its writes leaves: half of its first file, and none after it."""
         stage.pump(0)
-        paths, over = stage.track.in_place(stage.existed)
+        paths, _ = stage.track.in_place(stage.existed)
+        # On a busy machine more than one save may have come: what is cut is the last one, and nothing else.
+        paths = [path for path in paths if holds(start.saves[-1].saved, stage.track.relative(path) or "")]
+        over = any(stage.track.relative(path) in stage.existed for path in paths)
         start.order = "in place" if paths else "renamed"
         if not paths:
             return
@@ -354,8 +362,6 @@ class Rehearsal:
     @staticmethod
     def _tops(stage: Stage, paths: list[str]) -> list[str]:
         """The checkpoints that files belong to; a file that belongs to none stands for itself."""
-        from webhook.rehearsal.stage import holds
-
         _, found = look(stage.directory)
         below = [path for path in map(stage.track.relative, paths) if path is not None]
         tops = [next((one.path for one in found.saved if holds(one, path)), path) for path in below]
@@ -364,13 +370,3 @@ class Rehearsal:
 
 def _how(code: int) -> str:
     return f"with exit code {code}" if code >= 0 else f"by signal {-code}"
-
-
-def _known_trouble(lines: list[str]) -> tuple[str, ...]:
-    """Lines of a program that cannot run here at all."""
-    for line in reversed(lines):
-        if _GPU.search(line):
-            return "it needs a GPU, and this machine has none: rehearse it in the cluster", line
-        if _FULL.search(line):
-            return "the disk is full: set TMPDIR to a place with more room", line
-    return ()

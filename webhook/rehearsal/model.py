@@ -42,6 +42,8 @@ class Save(Struct):
     kept: str | None = None
     shapes: tuple[str, ...] = ()
     """What its files were called while it was written, without numbers."""
+    stood: float = 0.0
+    """When the processes stood still, after it: what happened later is none of it."""
 
     @property
     def path(self) -> str:

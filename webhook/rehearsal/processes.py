@@ -15,6 +15,8 @@ import psutil
 
 MARK: Final = "CKPTGUARD_REHEARSAL"
 """A variable that all processes of a rehearsal have: what leaves its group is found by it."""
+_STANDS: Final = 10.0
+"""Seconds in which a process that was told to stop does so, also where it waits for a disk."""
 _TAIL: Final = 64 << 10
 _LONGEST: Final = 4096
 
@@ -102,9 +104,19 @@ class Processes:
                 one.send_signal(signal.SIGTERM)
 
     def pause(self) -> None:
-        """SIGSTOP for all of them, the first ones at once."""
+        """SIGSTOP for all of them, the first ones at once; comes back when they stand.
+
+        A signal is no more than asked for: a call that waits for a disk is finished first, and a file with it.
+        """
         for one in self.running:
             self._group(one.pid, signal.SIGSTOP)
+        if not Path("/proc/self/task").is_dir():
+            time.sleep(0.002)
+            return
+        until = time.monotonic() + _STANDS
+        moving = _members({one.pid for one in self.running if one.poll() is None})
+        while (moving := [pid for pid in moving if not _stands(pid)]) and time.monotonic() < until:
+            time.sleep(0.001)
 
     def resume(self) -> None:
         """SIGCONT for all of them."""
@@ -136,6 +148,34 @@ class Processes:
     def _group(self, pid: int, number: int) -> None:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(pid, number)
+
+
+def _members(groups: set[int]) -> list[int]:
+    """Processes of these groups, by /proc."""
+    found = []
+    for one in os.scandir("/proc"):
+        if one.name.isdecimal():
+            fields = _stat(f"/proc/{one.name}/stat")
+            if len(fields) > 2 and fields[2].isdigit() and int(fields[2]) in groups:
+                found.append(int(one.name))
+    return found
+
+
+def _stands(pid: int) -> bool:
+    """Whether no thread of a process runs any more."""
+    try:
+        threads = list(Path(f"/proc/{pid}/task").iterdir())
+    except OSError:
+        return True
+    return all((_stat(f"{one}/stat") or ["X"])[0] in ("T", "t", "Z", "X") for one in threads)
+
+
+def _stat(path: str) -> list[str]:
+    """State, parent, group and what follows the name in a stat file; nothing where the process is gone."""
+    try:
+        return Path(path).read_text("utf-8", "replace").rpartition(")")[2].split()
+    except OSError:
+        return []
 
 
 def marked(mark: str) -> list[psutil.Process]:

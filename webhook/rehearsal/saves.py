@@ -92,7 +92,8 @@ class Track:
         self.writing: dict[str, float] = {}
         self.order: list[Event] = []
         """Writes, renames and removals of the present save, in order."""
-        self.reads: list[Event] = []
+        self.reads_before: list[Event] = []
+        """Reads before anything was written, in order."""
         self.last = 0.0
         self.touched: dict[str, float] = {}
         """When each file was last written."""
@@ -116,8 +117,8 @@ class Track:
             if path is None or (event.folder and event.kind not in ("moved",)):
                 continue
             if event.kind == "read":
-                if not paused:
-                    self.reads.append(event)
+                if not paused and self.first_write is None:
+                    self.reads_before.append(event)
                 continue
             if not is_state(path):
                 continue

@@ -22,7 +22,9 @@ from webhook.runs.layouts import Found, Saved
 _SETTLE: Final = 0.02
 """Seconds without a write after which a save may be over."""
 _FOLDER: Final = 0.3
-"""The same for a folder that nobody can tell complete."""
+"""The same for a folder that nobody can tell complete, where a program cannot tell that the next save begins."""
+_GATED: Final = 2.0
+"""The same where it can (``hook``): a machine with much else to do lets a program stand for long amid a save."""
 _AGAIN: Final = 0.5
 """Seconds until the directory is looked at again where the save was not over."""
 _POLL: Final = 0.05
@@ -43,7 +45,7 @@ class Scratch:
     def start(self, name: str) -> Path:
         """A folder for one start: the hook's record and the program's own temporary files."""
         path = self.root / name
-        for one in ("record", "tmp", "kept"):
+        for one in ("record", "tmp", "kept", "gate"):
             (path / one).mkdir(parents=True, exist_ok=True)
         return path
 
@@ -70,7 +72,10 @@ class Stage:
         self.track = Track(self.directory)
         self.outside: dict[str, int] = {}
         self.left: list[int] = []
+        self.stood = time.monotonic()
         self.paused = False
+        self.looking = False
+        """Whether a save is waited for: else nobody is held at the gate."""
         self._more = dict(more or {})
         _, found = look(self.directory)
         self.before = found
@@ -149,7 +154,19 @@ class Stage:
         self.processes.read()
         events = self.watcher.read()
         self._outside(events)
-        return self.track.add(events, self.paused)
+        taken = self.track.add(events, self.paused)
+        if not self.looking:
+            self.open_gate()
+        return taken
+
+    def held(self) -> list[Path]:
+        """Who waits at the gate: a save is over, and the next one begins."""
+        return list((self.home / "gate").iterdir())
+
+    def open_gate(self) -> None:
+        """Let them go on."""
+        for one in self.held():
+            one.unlink(missing_ok=True)
 
     def _outside(self, events: list[Event]) -> None:
         tmp = str(self.home / "tmp") + "/"
@@ -162,15 +179,16 @@ class Stage:
     def pause(self) -> None:
         """Stop the processes where they are, and take what happened until then."""
         self.processes.pause()
-        time.sleep(0.002)
         self.pump(0)
         self.paused = True
+        self.stood = time.monotonic()
 
     def go_on(self) -> None:
         """Let them run again. What was read in between was read by us."""
         self.pump(0)
         self.paused = False
         self.processes.resume()
+        self.open_gate()
 
     def changed(self) -> tuple[Found, list[Saved]]:
         """What lies there now, and the checkpoints among it that this start wrote and that have their final name."""
@@ -187,11 +205,24 @@ class Stage:
                 return one
         else:
             self.track.begin()
+        self.looking = True
+        try:
+            return self._wait_save(waits)
+        finally:
+            self.looking = False
+
+    def _wait_save(self, waits: str) -> Save | None:
         seconds = self.settings.timeout
         began, next_look, next_record = time.monotonic(), 0.0, 0.0
         while True:
             self.pump(0.02)
             now = time.monotonic()
+            if self.held():
+                if not self.track.order:
+                    self.open_gate()
+                elif (one := self._stop_if_saved()) is not None:
+                    return one
+                continue
             ended = self.processes.ended()
             quiet = now - self.track.last >= (4 * _POLL if not self.watcher.reads_seen else _SETTLE)
             ready = self.track.order and now >= next_look and ((quiet and not self.track.writing) or ended)
@@ -248,13 +279,15 @@ class Stage:
 
     def _stop_if_saved(self) -> Save | None:
         self.pause()
-        if self.track.writing and not self.processes.ended() and self._only_writing():
+        gate = bool(self.held())
+        if self.track.writing and not gate and not self.processes.ended() and self._only_writing():
             self.go_on()
             return None
         _, changed = self.changed()
         whole = [one for one in changed if one.complete is not False and not self._is_open(one)]
         if not self.processes.ended():
-            whole = [one for one in whole if one.complete or one.layout == "file" or self._rests(one)]
+            over = gate and self.settings.processes == 1
+            whole = [one for one in whole if over or one.complete or one.layout == "file" or self._rests(one)]
         if not whole:
             self.go_on()
             return None
@@ -268,7 +301,8 @@ class Stage:
         """Whether nothing was written into it for a while: a folder that nobody can tell complete."""
         path = f"{self.directory}/{saved.path}"
         last = max((at for one, at in self.track.touched.items() if one.startswith(path)), default=0.0)
-        return time.monotonic() - last >= _FOLDER
+        gated = self.settings.processes == 1 and any((self.home / "record").iterdir())
+        return time.monotonic() - last >= (_GATED if gated else _FOLDER)
 
     def _is_open(self, saved: Saved) -> bool:
         path = f"{self.directory}/{saved.path}" if saved.path != "." else self.directory
@@ -277,7 +311,7 @@ class Stage:
     def saved(self, one: Saved) -> Save:
         """A checkpoint of now, with the times of its writes; it is known from now on."""
         times = [event.at for event in self.track.order] or [time.monotonic()]
-        save = Save(one, one.step, times[0], times[-1], shapes=self._shapes())
+        save = Save(one, one.step, times[0], times[-1], shapes=self._shapes(), stood=self.stood)
         if one.step is None or self.settings.compare:
             save.kept = self.keep(one)
         _, found = look(self.directory)
@@ -288,13 +322,24 @@ class Stage:
         self, path: str, step: int, numbered: bool, steps: Callable[[list[str]], dict[str, int]]
     ) -> Save | None:
         """Wait for the checkpoint of one step, by its name, else by what copies of it say. None: it was never saved."""
+        self.looking = True
+        try:
+            return self._wait_step(path, step, numbered, steps)
+        finally:
+            self.looking = False
+
+    def _wait_step(
+        self, path: str, step: int, numbered: bool, steps: Callable[[list[str]], dict[str, int]]
+    ) -> Save | None:
         began, copies = time.monotonic(), dict[str, Save]()
         waits_rest: Saved | None = None
         while True:
             self.track.begin()
             while waits_rest or not any(event.kind in ("closed", "moved") for event in self.track.order):
-                if waits_rest and self._rests(waits_rest):
+                if (waits_rest and self._rests(waits_rest)) or (self.held() and self.track.order):
                     break
+                if self.held():
+                    self.open_gate()
                 self.pump(0.02)
                 if self.processes.ended():
                     break
@@ -304,7 +349,8 @@ class Stage:
             ended = self.processes.ended()
             _, found = look(self.directory)
             one = next((one for one in found.saved if one.path == path), None)
-            unsure = one is not None and not (one.complete or one.layout == "file" or ended or self._rests(one))
+            over = ended or (bool(self.held()) and self.settings.processes == 1)
+            unsure = one is not None and not (one.complete or one.layout == "file" or over or self._rests(one))
             waits_rest = one if unsure else None
             if one is not None and not unsure and one.complete is not False and not self._is_open(one):
                 save = self.saved(one)
@@ -403,8 +449,9 @@ class Stage:
         written = [one.at for one in start.inside.opened if one.how == "w" and self._is_own_state(one.path)]
         until = min([self.track.first_write or float("inf"), *written])
         opened = [(one.at, one.path) for one in start.inside.opened if one.how == "r" and one.at < until]
-        # What is read without Python, by a library of C++, inotify alone sees.
-        opened += [(one.at, one.path) for one in self.track.reads if one.at < until]
+        # What is read without Python, by a library of C++, inotify alone sees. Its times are ours, which may be late:
+        # the order of its own events says what came before the first write.
+        opened += [(min(one.at, until), one.path) for one in self.track.reads_before]
         paths: dict[str, None] = {}
         for _, path in sorted(opened):
             below = self.track.relative(path)

@@ -45,6 +45,10 @@ TEXTS: Final[dict[str, tuple[str, str]]] = {
         "a suspend, an eviction or a preemption loses the work since the last save",
         "save on SIGTERM, or save more often than the grace period is long",
     ),
+    "sigterm-not-forwarded": (
+        "a suspend, an eviction or a preemption loses the work since the last save, and the grace period with it",
+        "let the program take the shell's place: exec python train.py",
+    ),
     "unguarded-rank-write": (
         "processes that write one file over each other leave one that cannot be read, now and then",
         "let the process with rank 0 write, or each its own file",

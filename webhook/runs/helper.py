@@ -60,6 +60,7 @@ def manifest(
 ) -> dict[str, Any]:
     """The pod. ``node`` holds it to one node; ``root``: as root where the run says no user."""
     pod = directory.pod
+    kind = str(run.trainjob.get("kind") or "TrainJob")  # a rehearsal has a pod before there is a TrainJob
     context = _context(directory, root)
     mount: dict[str, Any] = {"name": "claim", "mountPath": MOUNT, "readOnly": not write}
     spec: dict[str, Any] = {
@@ -113,7 +114,7 @@ def manifest(
             "labels": {LABEL: run.name[:63], "app.kubernetes.io/managed-by": "ckptguard"},
             "annotations": {"sidecar.istio.io/inject": "false"},
             "ownerReferences": [
-                {"apiVersion": API_VERSION, "kind": "TrainJob", "name": run.name, "uid": run.uid, "controller": False}
+                {"apiVersion": API_VERSION, "kind": kind, "name": run.name, "uid": run.uid, "controller": False}
             ],
         },
         "spec": spec,

@@ -5,6 +5,7 @@ By the new pod's log, held against the checkpoint directory; where the log is si
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -89,7 +90,7 @@ def _wait_new_pod(session: Session, run: Run, old: set[str]) -> tuple[Raw, str, 
                 f"kubectl describe jobset {run.name} -n {run.namespace}"
             )
         lost = lost_pods(session.kube, now.pods)
-        why = lost_words(lost, session.kube.clock.now()) if lost else _pending(session, now, fresh)
+        why = lost_words(lost, session.kube.clock.now()) if lost else pending(session, now, fresh)
         if wait.over():
             waits = "waits in its queue" if now.suspended else "is not suspended and waits on"
             raise CannotDo(
@@ -111,7 +112,7 @@ def _has_run(pod: Raw, container: str) -> bool:
     return False
 
 
-def _pending(session: Session, run: Run, fresh: list[Raw]) -> str:
+def pending(session: Session, run: Run, fresh: Sequence[Raw]) -> str:
     """Why there is no running pod, in the words of whoever holds it up."""
     for pod in fresh:
         status = pod.get("status") or EMPTY

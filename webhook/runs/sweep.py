@@ -239,11 +239,11 @@ except (OSError, Odd) as error:
     fail(words(error))
 """
 
-_RUN: Final = r"""
+RUN: Final = r"""
 for p in python3 python /usr/bin/python3; do
   if command -v $p >/dev/null 2>&1; then exec $p -E -S -u -c "$1" "$2" "$3" "$4"; fi
 done
-echo "FAILED the image has no python, which pruning takes: say --helper-image"; exit 1
+echo "FAILED the image has no python, which this takes: say --helper-image"; exit 1
 """
 
 
@@ -275,7 +275,7 @@ def remove_command(
 
 
 def _command(mode: str, mount: str, plan: dict[str, Any]) -> list[str]:
-    return ["sh", "-c", _RUN, "sh", SCRIPT, mode, mount, json.dumps(plan)]
+    return ["sh", "-c", RUN, "sh", SCRIPT, mode, mount, json.dumps(plan)]
 
 
 def parse_look(text: str) -> tuple[list[int], dict[str, str]]:

@@ -6,6 +6,9 @@ It writes lines of JSON into ``$CKPTGUARD_REHEARSAL/record/PID.jsonl``: ``start`
 a state, how far the schedulers are), ``batch`` (what a DataLoader gave for a step), ``sigterm`` (a handler was set),
 ``read`` (a part of a checkpoint that was taken, in the start that asks for it). The clock is CLOCK_MONOTONIC.
 
+Where a second save begins, it makes a file in ``$CKPTGUARD_REHEARSAL/gate`` and waits until that is removed, so that
+whoever watches sees each save whole, however busy the machine is; it goes on by itself after a while.
+
 Whatever goes wrong in here must not reach the program: it is swallowed.
 """
 
@@ -13,6 +16,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 import time
 from typing import Any, Callable, Dict, List, Optional
@@ -22,7 +26,16 @@ _DIRECTORY = os.environ.get("CKPTGUARD_DIRECTORY", "")
 _KEYS = bool(os.environ.get("CKPTGUARD_KEYS"))
 _STATES = bool(os.environ.get("CKPTGUARD_STATES"))
 _OWN = os.path.join(_HOME, "record") if _HOME else ""
+_GATE = os.path.join(_HOME, "gate") if _HOME else ""
 _MOST = 20000
+_LONGEST_HOLD = 20.0
+_MOST_HOLDS = 500
+_CHANGING = re.compile(r"(?<![a-z0-9])(?:tmp[a-z0-9_]{8}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|[0-9a-f]{32})|\d+")
+_NOT_SAVED = re.compile(
+    r"(?:^|/)(?:events\.out\.tfevents[^/]*|wandb|mlruns)(?:/|$)|\.(?:log|out|err|lock|jsonl|csv|tsv|md|yaml|yml)$|"
+    r"(?:^|/)(?:metrics|log)[^/]*$",
+    re.IGNORECASE,
+)
 _STATE_ENDS = (
     ".pt .pth .ckpt .bin .safetensors .npz .npy .json .pkl .pickle .ubj .h5 .msgpack .model .state .distcp .metadata "
     ".db .sqlite .txt .csv .jsonl .parquet .arrow .tar .gz .zst .bin .idx .dat .yaml .rec"
@@ -123,10 +136,39 @@ def _opened(args: Any) -> None:
     if not inside and not writes and os.path.splitext(named)[1] not in _STATE_ENDS:
         return
     how = "w" if writes else "r"
+    if inside and writes:
+        _wait_at_gate(named[len(_DIRECTORY) + 1 :])
     if _once(how + named, 1000 if inside else 200):
         _say("open", path=named, how=how)
     if inside and writes and _STATES:
         _say_generators()
+
+
+_shapes: Dict[str, str] = {}
+_leaders: Dict[int, str] = {}
+_holds = 0
+
+
+def _wait_at_gate(path: str) -> None:
+    """Where a name comes again, numbers apart, and in another folder, the next save begins.
+
+    The first name that does so is the one that is waited at: what else a save consists of comes again, too.
+    """
+    global _holds
+    if not path or _holds >= _MOST_HOLDS or _NOT_SAVED.search(path):
+        return
+    pid = os.getpid()
+    top, _, below = path.partition("/")
+    key = "%d %s" % (pid, _CHANGING.sub("#", path))
+    before, _shapes[key] = _shapes.get(key), top
+    if before is None or (below and before == top) or _leaders.setdefault(pid, key) != key:
+        return
+    _holds += 1
+    name = os.path.join(_GATE, "%d-%d" % (pid, _holds))
+    os.close(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
+    until = time.monotonic() + _LONGEST_HOLD
+    while os.path.exists(name) and time.monotonic() < until:
+        time.sleep(0.002)
 
 
 def _say_generators() -> None:
@@ -187,7 +229,7 @@ _WATCHED: Dict[str, Callable[[Any], None]] = {
     "glob.glob": _looked,
 }
 _SKIPPED = tuple(
-    {path for path in (sys.prefix + "/lib", sys.base_prefix + "/lib", _OWN, "/proc/", "/sys/", "/dev/") if path}
+    {path for path in (sys.prefix + "/lib", sys.base_prefix + "/lib", _OWN, _GATE, "/proc/", "/sys/", "/dev/") if path}
 )
 
 # --- what frameworks restore: their functions are wrapped when their module has been imported
