@@ -23,9 +23,9 @@ def job(tmp_path: Path) -> Path:
     return path
 
 
-def said(job: Path, capsys: pytest.CaptureFixture[str]) -> list[str]:
+def said(job: Path, capsys: pytest.CaptureFixture[str], more: str = "") -> list[str]:
     policy = job.with_name("policy.yaml")
-    policy.write_text(POLICY)
+    policy.write_text(POLICY + more)
     main(["review", str(job), "--policy", str(policy), "-o", "json"])
     results = json.loads(capsys.readouterr().out)["results"]
     return [one["problem"] for result in results for one in result["findings"] if one["rule"] == "not-rehearsed"]
@@ -43,6 +43,16 @@ def test_what_is_noted_settles_the_rule(job: Path, capsys: pytest.CaptureFixture
     assert said(job, capsys) == [
         "what was rehearsed on 2026-12-01 had another image, command, argument, variable or runtime"
     ]
+
+
+def test_small_runs_and_rehearsals_themselves_need_none(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert said(job, capsys, "limits: {unrehearsedNodes: 2}\n") == []
+    assert len(said(job, capsys, "limits: {unrehearsedNodes: 1}\n")) == 1
+    text = job.read_text()
+    mark = "  annotations: {checkpoint-guard.io/rehearsal-of: shapes}\n"
+    job.write_text(text.replace("  name: shapes-large\n", f"  name: shapes-large\n{mark}", 1))
+    assert text != job.read_text()
+    assert said(job, capsys) == []
 
 
 def test_the_directory_and_what_trainer_adds_are_no_change(job: Path, capsys: pytest.CaptureFixture[str]) -> None:

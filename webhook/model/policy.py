@@ -84,6 +84,8 @@ class Limits(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     max_restarts: Count = 20
     termination_grace_period_seconds: Count = 60
     lost_work: str = "30m"
+    unrehearsed_nodes: Count = 0
+    """Runs of at most so many training pods need no rehearsal, where ``not-rehearsed`` is asked."""
     exception_days: Annotated[int, Meta(ge=1, le=36500)] = 180
     """How far ahead an exception may end."""
 
@@ -179,6 +181,7 @@ class EntryLimits(Struct, frozen=True, forbid_unknown_fields=True, rename="camel
     max_restarts: Count | UnsetType = UNSET
     termination_grace_period_seconds: Count | UnsetType = UNSET
     lost_work: str | UnsetType = UNSET
+    unrehearsed_nodes: Count | UnsetType = UNSET
 
 
 class EntryDefaults(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):

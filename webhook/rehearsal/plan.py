@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from webhook.effective import build_trainer_pods, locate_checkpoints
 from webhook.model.cluster import Runtime
-from webhook.model.names import API_VERSION, PREFIX
+from webhook.model.names import API_VERSION, PREFIX, REHEARSAL_OF
 from webhook.model.path import components
 from webhook.model.pod import EMPTY, DirectoryStatus, EffectiveSet
 from webhook.model.policy import Policy
@@ -25,7 +25,6 @@ from webhook.runs.run import Directory, directory_of, known_checkpoint
 
 Raw = dict[str, Any]
 FOLDER: Final = ".rehearsal"
-OF: Final = PREFIX + "rehearsal-of"
 _LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 _LONGEST: Final = 30
 """Characters of the run's name in that of the rehearsal: JobSet makes longer names of it, which have to fit."""
@@ -133,7 +132,7 @@ def _copies(trainjob: Mapping[str, Any], runtime: Runtime, token: str, wanted: W
     of = str(metadata.get("name") or metadata.get("generateName") or "run").rstrip("-.")
     name = f"{of[:_LONGEST].rstrip('-.')}-rehearsal-{token}"
     namespace = str(metadata["namespace"])
-    notes = {OF: of}
+    notes = {REHEARSAL_OF: of}
     job: Raw = {
         "apiVersion": API_VERSION,
         "kind": "TrainJob",

@@ -12,7 +12,8 @@ Good:
       annotations:
         checkpoint-guard.io/rehearsed: b96fb0a37ca0ef64;verdict=resumed;at=2026-12-01
 Reads: the annotation, and image, command, arguments, variables and runtime of the containers that train.
-Silent when: the policy does not set it (rules: {not-rehearsed: warn}); the pods are not known; the run is over. It is
+Silent when: the policy does not set it (rules: {not-rehearsed: warn}); no more pods train than the policy lets go
+    unrehearsed (limits: {unrehearsedNodes: 4}); the pods are not known; the run is over, or a rehearsal itself. It is
     advice and no proof: whoever writes the file can write the annotation.
 """
 
@@ -23,7 +24,7 @@ from typing import Final
 
 from webhook.effective.rehearsed import fingerprint, read_annotation
 from webhook.model.finding import Finding, Origin, Severity
-from webhook.model.names import REHEARSED
+from webhook.model.names import REHEARSAL_OF, REHEARSED
 from webhook.model.rule import Rule
 from webhook.model.subject import Subject
 
@@ -34,10 +35,14 @@ _FIX: Final = "ckptguard rehearse --write <file> -- <the command that trains>"
 def check(subject: Subject) -> Iterator[Finding]:
     if _ID not in subject.policy.rules or not subject.is_trainjob or subject.effective is None or subject.finished:
         return
+    if subject.effective.training_pods <= subject.policy.limits.unrehearsed_nodes:
+        return
     wanted = fingerprint(subject.effective, subject.policy.directory.variables)
     if wanted is None:
         return
     annotations = (subject.request.object.get("metadata") or {}).get("annotations") or {}
+    if annotations.get(REHEARSAL_OF):
+        return  # a rehearsal cannot have been rehearsed
     text = annotations.get(REHEARSED)
     if not isinstance(text, str) or not text:
         yield _finding(subject, "no rehearsal of this run is noted")
