@@ -244,7 +244,8 @@ class Rehearsal:
             )
         if start.code and (known := known_trouble(start.lines)):
             raise CannotRehearse(*known)
-        if start.code == 0 and start.number == 2 and len(start.saves) == 1 and not start.read:
+        # A program that saves at its end alone may be caught between that save and its end, each time.
+        if start.code == 0 and len(start.saves) == 1 and not start.read and not self.starts[0].heard:
             raise CannotRehearse(_ONLY_AT_ITS_END, _MORE_SAVES)
         if start.code and start.number == 2:
             self.starts.append(start)
