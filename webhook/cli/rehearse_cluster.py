@@ -47,7 +47,7 @@ def run_in_cluster(arguments: argparse.Namespace, file: str) -> int:
     runtimes = [one for one in loaded.documents if one.kind in ("TrainingRuntime", "ClusterTrainingRuntime")]
 
     def act(session: Session) -> int:
-        from webhook.rehearsal.cluster import rehearse
+        from webhook.rehearsal.cluster import LEFT, rehearse
         from webhook.rehearsal.model import CannotRehearse, Report
         from webhook.runs.run import CannotDo
 
@@ -59,6 +59,8 @@ def run_in_cluster(arguments: argparse.Namespace, file: str) -> int:
             report = rehearse(session, made, command)
         except (CannotRehearse, CannotDo) as error:
             report = Report(command, "not-rehearsable", why=error.lines)
+        if session.state.startswith(LEFT):
+            report.notes.append(session.state)
         code = write_report(report, arguments.output)
         if target is not None and report.code != 2:
             from webhook.cli.rehearsed import CannotNote, note

@@ -18,8 +18,10 @@ from webhook.rehearsal.plan import Plan
 from webhook.rehearsal.saves import key, reached
 from webhook.rehearsal.texts import TEXTS
 from webhook.rehearsal.trouble import known_trouble
-from webhook.runs.api import Unreachable
+from webhook.runs.api import Answer, Unreachable
+from webhook.runs.clock import Waiting
 from webhook.runs.helper import MOUNT, holding, run_helper
+from webhook.runs.kube import APPEARS
 from webhook.runs.layouts import Found, Saved
 from webhook.runs.reader import NobodyToAsk, look
 from webhook.runs.restart import Resumed, pending, resumed_words, start
@@ -28,6 +30,8 @@ from webhook.runs.session import POLL, Session
 from webhook.runs.suspension import suspend
 from webhook.runs.words import pods as pods_words
 
+LEFT: Final = "left behind: "
+"""How ``session.state`` begins where something of a rehearsal could not be removed."""
 _KILLED: Final = 137
 _SHELLS: Final = frozenset(("sh", "bash", "dash", "ash", "ksh", "zsh", "busybox"))
 _RIGHTS: Final = (
@@ -132,6 +136,8 @@ class _Scene:
         self.runtime: Any = None
         self.made: list[str] = []
         """What may be there, in order: ``runtime``, ``folder``, ``trainjob``."""
+        self.answered: set[str] = set()
+        """What is there for certain; a creation whose answer was not waited for may be carried out yet."""
 
     def _path(self, plural: str) -> str:
         return f"{TRAINJOBS}/namespaces/{self.plan.namespace}/{plural}"
@@ -166,7 +172,15 @@ class _Scene:
             if answer.code < 500:
                 self.made.remove(what)
             raise CannotDo(f"its {what} is refused, as the run itself would be: {answer.message}")
+        self.answered.add(what)
         return {"kind": body["kind"], **answer.body}
+
+    def _delete(self, what: str, path: str, params: dict[str, str] | None = None) -> Answer:
+        kube = self.session.kube
+        wait = Waiting(kube.clock, 0.0 if what in self.answered else APPEARS)
+        while (answer := kube.request("DELETE", path, params)).code == 404 and not wait.over():
+            wait.pause(0.2)
+        return answer
 
     def clear(self) -> None:
         """Take it all away; ``session.state`` says what is left, with the command that removes it."""
@@ -195,14 +209,12 @@ class _Scene:
             ),
         }
         left = "; ".join(words[what] for what in reversed(self.made))
-        self.session.state = (
-            f"left behind: {left}" if left else "nothing is left of the rehearsal; the run was not changed"
-        )
+        self.session.state = f"{LEFT}{left}" if left else "nothing is left of the rehearsal; the run was not changed"
 
     def _no_job(self) -> bool:
         plan, kube = self.plan, self.session.kube
         path = f"{self._path('trainjobs')}/{plan.name}"
-        kube.request("DELETE", path, {"propagationPolicy": "Background"})
+        self._delete("trainjob", path, {"propagationPolicy": "Background"})
         wait = self.session.waiting()
         asked: set[str] = set()
         while True:
@@ -221,7 +233,7 @@ class _Scene:
             if wait.over():
                 return False
             self.session.live(
-                f"waiting until {pods_words(len(pods))} of the rehearsal are gone ({wait.passed():.0f} s)"
+                f"waiting until the rehearsal is gone: {pods_words(len(pods))} left ({wait.passed():.0f} s)"
             )
             wait.pause(POLL)
 
@@ -242,7 +254,7 @@ class _Scene:
 
     def _no_runtime(self) -> bool:
         path = f"{self._path('trainingruntimes')}/{self.plan.name}"
-        answer = self.session.kube.request("DELETE", path)
+        answer = self._delete("runtime", path)
         if not answer.ok and answer.code != 404:
             raise CannotDo(f"its runtime cannot be deleted: {answer.message}")
         wait = self.session.waiting()

@@ -14,7 +14,7 @@ Result = TypeVar("Result")
 _NOT_NOW: Final = frozenset({429, 502, 503, 504})
 """What an API server answers that has just begun, has too much to do, or has lost its own store; and a proxy for it."""
 
-_APPEARS: Final = 2.0
+APPEARS: Final = 2.0
 """Seconds after which a creation whose answer was not waited for has surely been carried out, or never will be."""
 
 
@@ -109,7 +109,7 @@ class Kube:
         An interruption forgets nothing: the next call goes on. What was asked for without an answer may appear yet.
         """
         for path, answered in list(self._made.items()):
-            wait = Waiting(self.clock, 0.0 if answered else _APPEARS)
+            wait = Waiting(self.clock, 0.0 if answered else APPEARS)
             with contextlib.suppress(Unreachable):
                 while self._delete(path).code == 404 and not wait.over():
                     wait.pause(0.2)
