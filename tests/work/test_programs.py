@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 from typing import Any
 
 import pytest
 
 from tests.work.shapes import CLAIM, Object, ask, container, job, runtime, trainjob
-from webhook.model.budget import PROGRAM_BYTES
+from webhook.model.budget import PROGRAM_BYTES, marks_in
 from webhook.model.script import Place
 from webhook.programs import cache, shell, sources
 from webhook.programs.python import Source
@@ -144,3 +145,30 @@ def test_a_name_with_many_values_is_not_followed_for_each_use(monkeypatch: pytes
 
     few, many = steps_of(150), steps_of(600)
     assert many < 6 * few + 100
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "a+b+c+d\n",
+        "a^b%c@d\n",
+        "~~~~~~a\n",
+        "not a\n",
+        "a\r",
+        "a;a;a\n",
+        "f(a)(b)\n",
+        "a[0][1]\n",
+        'f"{a}{b}"\n',
+        "lambda: 0\n",
+        "a = b = c\n",
+        "a < b < c\n",
+    ],
+)
+def test_the_nodes_of_a_dense_text_are_foretold(line: str) -> None:
+    text = line * 200
+    nodes = [one for one in ast.walk(ast.parse(text)) if not isinstance(one, _SHARED)]
+    assert len(nodes) <= 2 * marks_in(text), "memory is what its nodes take"
+
+
+_SHARED = (ast.expr_context, ast.operator, ast.unaryop, ast.cmpop, ast.boolop)
+"""One object for all places."""

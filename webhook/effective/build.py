@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from webhook.effective.limits import jobs_too_many_to_merge
+from webhook.effective.limits import jobs_too_many_to_merge, may_be_too_many
 from webhook.effective.overrides import Override, overrides_of
 from webhook.effective.ports import built_ports
 from webhook.effective.strategic_merge import merge_free, merge_pod
@@ -110,10 +110,13 @@ def _jobs(prepared: Prepared, spec: Raw, name: str) -> tuple[tuple[EffectiveJob,
                     relabels = True
         if relabels:
             shape = _relabelled(prepared, overrides)
-    left_out, cost = jobs_too_many_to_merge(
-        [(job.name, shape.trains[index], job.pod) for index, job in enumerate(prepared.jobs)] if overrides else (),
-        {name: [entry.layer.pod for entry in entries] for name, entries in overrides.items()},
-    )
+    left_out: frozenset[str] = frozenset()
+    cost = 0
+    if overrides and may_be_too_many(overrides):
+        left_out, cost = jobs_too_many_to_merge(
+            [(job.name, shape.trains[index], job.pod) for index, job in enumerate(prepared.jobs)],
+            {name: [entry.layer.pod for entry in entries] for name, entries in overrides.items()},
+        )
     trainer = spec.get("trainer")
     counts = _pods(prepared, shape, trainer)
     plan = _Plan(prepared, shape, spec, trainer, label, name, counts)

@@ -34,6 +34,11 @@ def entries_of(pod: Raw) -> int:
     return total
 
 
+def may_be_too_many(patches: Mapping[str, Sequence[Any]]) -> bool:
+    """Whether the overrides of each job, by its name, have to be counted at all."""
+    return len(patches) > _FEW or any(len(found) > 1 for found in patches.values())
+
+
 def jobs_too_many_to_merge(
     jobs: Sequence[tuple[str, bool, Raw]], patches: Mapping[str, Sequence[Raw]]
 ) -> tuple[frozenset[str], int]:
@@ -41,7 +46,7 @@ def jobs_too_many_to_merge(
 
     ``jobs`` are name, whether it trains, and pod; ``patches`` the overrides of each job by its name.
     """
-    if sum(map(len, patches.values())) <= _FEW and all(len(found) < 2 for found in patches.values()):
+    if not may_be_too_many(patches):
         return frozenset(), 0
     left: set[str] = set()
     room, total = MERGED, 0
@@ -121,4 +126,11 @@ def _within(job: EffectiveJob, own: set[int], mounts: list[int], volumes: list[i
     return replace(job, pod=pod, memo=Memo())
 
 
-__all__ = ["entries_of", "entries_of_jobs", "is_within_limits", "jobs_too_many_to_merge", "within_limits"]
+__all__ = [
+    "entries_of",
+    "entries_of_jobs",
+    "is_within_limits",
+    "jobs_too_many_to_merge",
+    "may_be_too_many",
+    "within_limits",
+]

@@ -63,9 +63,12 @@ def upsert_before(env: Sequence[Raw], own: Sequence[Raw], added: Sequence[Raw]) 
     named: dict[Any, Raw] = {variable.get("name"): variable for variable in env}
     mine: dict[Any, Raw] = {variable.get("name"): variable for variable in own}
     if len(named) == len(env):
-        theirs: dict[Any, Raw] = {variable["name"]: variable for variable in added}
         # A name keeps its first place and gets its last value.
-        return list({**named, **mine, **theirs, **mine}.values())
+        named.update(mine)
+        for variable in added:
+            if (name := variable["name"]) not in mine:
+                named[name] = variable
+        return list(named.values())
     return upsert(env, own, [variable for variable in added if variable["name"] not in mine])
 
 

@@ -30,8 +30,10 @@ TREE_NODES: Final = 90_000
 CUT: Final = "cut"
 """Key of a review's memo under which the rules stand whose findings were not all collected."""
 
-_MARKS: Final = ".,([{=+-*/<>;|&$:\n"
+_MARKS: Final = ".,([{=+-*/<>;|&$:%^@~!\n\r"
 """What stands between the nodes of a program's tree, whatever its language."""
+_TWICE: Final = "([{\n\r"
+"""Those that begin what is more than one node: a call, an item, a piece of a text, a statement."""
 
 
 _SHORT: Final = 4096
@@ -40,7 +42,7 @@ _SHORT: Final = 4096
 
 def marks_in(text: str) -> int:
     """About as many as its tree has nodes, whatever its language."""
-    return sum(map(text.count, _MARKS))
+    return sum(map(text.count, _MARKS)) + sum(map(text.count, _TWICE))
 
 
 _WORTH: Final = 8

@@ -56,8 +56,11 @@ AS_USER: Final = 131072
 
 CONTAINERS: Final = 262144
 """An override has containers, or nobody can tell what it has."""
+FROM_FILE: Final = 524288
+"""No API server has seen the object, so it may have fields that are none."""
+REHEARSALS: Final = 1048576
+"""The policy asks for rehearsals."""
 
-_MARKS: Final = ("$", "`", "{{", "%")
 _DECLARED: Final = DirectoryStatus.DECLARED
 _SIZES: Final = frozenset((CHECKPOINT_SIZE, MODEL_PARAMS))
 _DURABLE: Final = (StorageKind.ONE_NODE, StorageKind.MANY_NODES, StorageKind.OBJECT_STORE, StorageKind.BY_TEMPLATE)
@@ -73,8 +76,13 @@ def signs_of(subject: Subject) -> int:
     if not subject.checkpoints:
         signs |= NOT_PLAIN
     for checkpoint in subject.checkpoints:
-        literal = "$" in ((checkpoint.mount or EMPTY).get("subPath") or "") or any(
-            mark in (checkpoint.directory or "") for mark in _MARKS
+        directory = checkpoint.directory or ""
+        literal = (
+            "$" in directory
+            or "`" in directory
+            or "{{" in directory
+            or "%" in directory
+            or "$" in ((checkpoint.mount or EMPTY).get("subPath") or "")
         )
         if (
             checkpoint.status is not _DECLARED
@@ -135,6 +143,10 @@ def _signs_of_request(subject: Subject) -> int:
         signs |= UPDATED
     if subject.claims_elsewhere:
         signs |= ELSEWHERE
+    if subject.written is not None:
+        signs |= FROM_FILE
+    if "not-rehearsed" in subject.policy.rules:
+        signs |= REHEARSALS
     if not _SIZES.isdisjoint(annotations):
         signs |= SIZED
     if isinstance(runtime, Gap):

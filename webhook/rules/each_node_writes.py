@@ -64,13 +64,16 @@ def look(script: Script) -> Iterator[Remark]:
 def check(subject: Subject) -> Iterator[Finding]:
     if subject.effective is None or subject.effective.training_pods < 2:
         return
+    programs = subject.programs()
+    if all(program.remarks.get(ID) == () for program in programs):
+        return
     shared = {
         (checkpoint.job.name, checkpoint.container_name)
         for checkpoint in subject.checkpoints
         if checkpoint.storage.kind in _SHARED and not checkpoint.per_pod and checkpoint.job.pods > 1
     }
     if shared:
-        for finding in program_findings(subject.programs(), ID, look, _WHY):
+        for finding in program_findings(programs, ID, look, _WHY):
             if (finding.job, finding.container) in shared:
                 yield finding
 

@@ -26,6 +26,7 @@ from webhook.effective.rehearsed import fingerprint, read_annotation
 from webhook.model.finding import Finding, Origin, Severity
 from webhook.model.names import REHEARSAL_OF, REHEARSED
 from webhook.model.rule import Rule
+from webhook.model.sign import REHEARSALS
 from webhook.model.subject import Subject
 
 _ID: Final = "not-rehearsed"
@@ -65,4 +66,5 @@ RULE = Rule(
     severity=Severity.WARN,
     why="whether the program comes back is found out at the first interruption, after days",
     check=check,
+    when=REHEARSALS,
 )

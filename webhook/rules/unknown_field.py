@@ -29,6 +29,7 @@ from webhook.model.override import override_yaml
 from webhook.model.paste import below, shown_value, to_yaml
 from webhook.model.release import OVERRIDE_FIELDS
 from webhook.model.rule import Rule
+from webhook.model.sign import FROM_FILE
 from webhook.model.subject import Subject
 
 _MOST: Final = 16
@@ -159,4 +160,5 @@ RULE = Rule(
     why="the API server drops it without asking, so the run is not what its file says",
     check=check,
     on_runtime=Severity.WARN,
+    when=FROM_FILE,
 )

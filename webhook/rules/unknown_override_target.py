@@ -42,9 +42,9 @@ def check(subject: Subject) -> Iterator[Finding]:
         named = {target.get("name") for entry in entries for target in _targets(subject.release, entry)}
     for index, entry in enumerate(entries):
         targets = _targets(subject.release, entry)
-        here = {target.get("name") for target in targets} if named is None else named
         for at, target in enumerate(targets):
             if (target.get("name") or "") not in names:
+                here = {one.get("name") for one in targets} if named is None else named
                 yield _job(subject, effective, index, entry, at, target.get("name") or "", names, here)
     own = subject.label
     others: _Others = {}

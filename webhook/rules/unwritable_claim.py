@@ -26,7 +26,7 @@ from webhook.model.cluster import Claim, CsiDriver, PersistentVolume, StorageCla
 from webhook.model.finding import Finding, Severity
 from webhook.model.override import override_yaml
 from webhook.model.paste import to_yaml
-from webhook.model.pod import EMPTY, Checkpoint, Raw, StorageKind
+from webhook.model.pod import EMPTY, Checkpoint, Raw, Storage, StorageKind
 from webhook.model.release import Release
 from webhook.model.rule import Rule
 from webhook.model.sign import AS_USER
@@ -40,13 +40,15 @@ _SERVERS = frozenset({"nfs", "cephfs", "glusterfs", "azureFile", "quobyte", "hos
 
 
 def check(subject: Subject) -> Iterator[Finding]:
+    if not any(map(_may_be, subject.checkpoints)):
+        return
     for use in claim_uses(subject):
         checkpoint = use.checkpoint
         if checkpoint is None or not isinstance(use.claim, Claim):
             continue
         pod = checkpoint.job.pod.get("securityContext") or EMPTY
         group = pod.get("fsGroup")
-        if not _root_owned(use) or (group is not None and not _is_useless(subject, use, use.claim, pod)):
+        if not _root_owned(use.storage) or (group is not None and not _is_useless(subject, use, use.claim, pod)):
             continue
         user = _non_root(pod, checkpoint.container.get("securityContext") or EMPTY)
         if user is None or _made_writable(checkpoint):
@@ -66,6 +68,16 @@ def check(subject: Subject) -> Iterator[Finding]:
         )
 
 
+def _may_be(checkpoint: Checkpoint) -> bool:
+    """Whether more has to be looked at than one directory alone: most pods run as root, or where others may write."""
+    context = checkpoint.container.get("securityContext") or EMPTY
+    return (
+        isinstance(checkpoint.storage.claim, Claim)
+        and _root_owned(checkpoint.storage)
+        and _non_root(checkpoint.job.pod.get("securityContext") or EMPTY, context) is not None
+    )
+
+
 def _is_useless(subject: Subject, use: Use, claim: Claim, pod: Raw) -> bool:
     """Whether the pod's ``fsGroup`` surely changes no owner on that claim, and is all that the pod has for it.
 
@@ -77,9 +89,8 @@ def _is_useless(subject: Subject, use: Use, claim: Claim, pod: Raw) -> bool:
     return not applies_group(use.storage, claim.access_modes, subject.cluster)
 
 
-def _root_owned(use: Use) -> bool:
+def _root_owned(storage: Storage) -> bool:
     """A new file system belongs to root with mode 0755, unless its driver is known to do otherwise."""
-    storage = use.storage
     if storage.kind in (StorageKind.READ_ONLY, StorageKind.NODE_LOCAL, StorageKind.OBJECT_STORE):
         return False
     if isinstance(storage.volume, PersistentVolume):

@@ -92,7 +92,7 @@ def refused_containers(
     pod = job.pod
     listed = pod.get("volumes") or ()
     unchanged = id(listed) in sound
-    volumes = _names_of_volumes(job, templates)
+    volumes: Names | None = None
     untold: set[str] = set()
     if not pod.get("containers"):
         yield Refusal(
@@ -144,6 +144,7 @@ def refused_containers(
                     if doubtful or (variable["valueFrom"] is not RANK and id(variable) not in sound):
                         yield from _refused_variable(job, name, variable)
             if (mounts := container.get("volumeMounts")) and not (unchanged and id(mounts) in sound):
+                volumes = _names_of_volumes(job, templates) if volumes is None else volumes
                 yield from refused_mounts(job, container, name, mounts, volumes, untold, paste)
             resources = container.get("resources")
             if resources and id(resources) not in sound and not _are_right(job, resources):
@@ -151,6 +152,7 @@ def refused_containers(
             if (context := container.get("securityContext")) and id(context) not in sound:
                 yield from _refused_context(job, name, context)
             if not _RARE.isdisjoint(container):
+                volumes = _names_of_volumes(job, templates) if volumes is None else volumes
                 doubles = kind == "containers" or release.at_least(Release.V2_3)
                 yield from _refused_rest(job, kind, container, name, volumes, ports, doubles)
 
