@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final, cast
 
-from webhook.decision.excuses import Excuses
+from msgspec.structs import replace
+
+from webhook.decision.excuses import Excuses, index_of
 from webhook.decision.in_force import in_named
 from webhook.decision.severity import settled
 from webhook.model.cluster import ClusterView, Gap
@@ -86,10 +88,7 @@ class Replay:
                 continue
             if policy.exceptions or "exception" in finding or self._granted is not None:
                 request = request or _request(record)
-                excuses = Excuses(request, self._cluster, policy, self._given(policy, rule, finding))
-                # Any field will do for the object's own: ``at`` is written as a place already.
-                at = Origin(f"{request.kind}/{request.name}", str(finding["at"]), "")
-                if excuses.weigh(rule, at, Severity.DENY)[0] is not Severity.DENY:
+                if self._excused(policy, request, record, finding):
                     continue
             rules.append(rule)
         return rules
@@ -104,6 +103,19 @@ class Replay:
                 self._known.clear()
             known = self._known[namespace] = in_named(self._policy, namespace)
         return known
+
+    def _excused(self, policy: Policy, request: Request, record: Mapping[str, Any], finding: Mapping[str, Any]) -> bool:
+        """Whether an exception keeps a finding from refusing the request, which has no time yet."""
+        rule = finding["rule"]
+        given = self._given(policy, rule, finding)
+        if self._granted is None and not given:
+            index = index_of(policy)
+            if index is None or not (index.by_fingerprint or index.may_fit(rule, request)):
+                return False
+        # Any field will do for the object's own: ``at`` is written as a place already.
+        at = Origin(f"{request.kind}/{request.name}", str(finding["at"]), "")
+        timed = replace(request, at=parse_moment(str(record.get("time"))) or 0.0)
+        return Excuses(timed, self._cluster, policy, given).weigh(rule, at, Severity.DENY)[0] is not Severity.DENY
 
     def _given(self, policy: Policy, rule: str, finding: Mapping[str, Any]) -> list[Excuse]:
         """What excused the finding then and is no part of a policy: a line of an annotation, another object."""
@@ -155,5 +167,4 @@ def _request(record: Mapping[str, Any]) -> Request:
         str(name),
         {},
         user=str(record.get("user") or ""),
-        at=parse_moment(str(record.get("time"))) or 0.0,
     )

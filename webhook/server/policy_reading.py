@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import os
 import pickle
 import socket
 import struct
@@ -148,6 +149,7 @@ async def _part(reader: asyncio.StreamReader) -> bytes:
 
 def main() -> int:
     """Read one policy from the socket whose descriptor is the argument, and say there what it is."""
+    os.nice(5)  # as the worker: answers come first
     gc.disable()  # it ends when it is done
     with socket.socket(fileno=int(sys.argv[1])) as sock, sock.makefile("rwb") as file:
         parts = []
