@@ -317,6 +317,17 @@ def _drivers(table: Mapping[str, str], context: Context) -> Iterator[Fault]:
             yield (name,), f'"{name}" matches nothing: a name stands whole or as *.suffix'
 
 
+def _host_paths(patterns: list[str], context: Context) -> Iterator[Fault]:
+    for index, pattern in enumerate(patterns):
+        plain = pattern.replace("*", "").replace("?", "")
+        if any(mark in pattern for mark in _REGEX):
+            yield (index,), f'"{pattern}" looks like a regular expression, which is not read: write a glob, /fsx/*'
+        elif not pattern.startswith("/") or ".." in pattern.split("/"):
+            yield (index,), f'"{pattern}" is no directory of a node: write /fsx/*'
+        elif not plain.strip("/"):
+            yield (index,), f'"{pattern}" is every directory of a node: name the one that all nodes mount, /fsx/*'
+
+
 def _not_empty(items: list[str], context: Context) -> Iterator[Fault]:
     for index, item in enumerate(items):
         if not item.strip():
@@ -415,6 +426,7 @@ _FIELDS: Final[dict[tuple[str, str], Check]] = {
     ("FastTier", "storageClassName"): _class,
     ("StoragePolicy", "provisioners"): _drivers,
     ("StoragePolicy", "inlineDrivers"): _drivers,
+    ("StoragePolicy", "hostPaths"): _host_paths,
     ("Exempt", "namespaces"): _namespace_names,
     ("Exempt", "users"): _people,
     ("Exempt", "groups"): _people,

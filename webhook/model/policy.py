@@ -122,6 +122,8 @@ class StoragePolicy(Struct, frozen=True, forbid_unknown_fields=True, rename="cam
 
     provisioners: dict[str, Reach] = {}
     inline_drivers: dict[str, Reach] = {}
+    host_paths: tuple[str, ...] = ()
+    """Globs of directories of the node that every node mounts from one shared file system."""
 
 
 class CheckpointSize(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):

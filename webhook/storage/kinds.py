@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from webhook.model.cluster import Claim, ClusterView, Gap
+from webhook.model.glob import fits
 from webhook.model.pod import EMPTY, Raw, Storage, StorageKind
 from webhook.model.policy import Policy
 from webhook.storage.claims import judge_claim, template_claim
@@ -14,6 +15,7 @@ _REACHES = {
     "one-node": StorageKind.ONE_NODE,
     "many-nodes": StorageKind.MANY_NODES,
 }
+_HOST_PATH = "hostPath"
 _KEEPS = frozenset({StorageKind.EPHEMERAL, StorageKind.NODE_LOCAL, StorageKind.NONE})
 _NO_MOUNT = Storage(StorageKind.EPHEMERAL, "the container's own file system")
 
@@ -63,12 +65,21 @@ def inline_kind(volume: Raw, source: str, policy: Policy) -> StorageKind:
 
     An inline ``csi`` volume lives as long as the pod unless its driver says otherwise, which no object shows.
     """
+    if source == _HOST_PATH and _shared(volume, policy):
+        return StorageKind.MANY_NODES
     if source != CSI:
         return SOURCES.get(source, StorageKind.UNKNOWN)
     reach = inline_reach((volume.get(CSI) or EMPTY).get("driver") or "", policy)
     if reach == "many-nodes" and (volume.get(CSI) or EMPTY).get("driver") in BUCKETS:
         return StorageKind.OBJECT_STORE
     return StorageKind.EPHEMERAL if reach is None else _REACHES[reach]
+
+
+def _shared(volume: Raw, policy: Policy) -> bool:
+    """Whether policy says that every node mounts this directory. The API server lets no ``..`` into a hostPath."""
+    globs = policy.storage.host_paths
+    path = (volume.get(_HOST_PATH) or EMPTY).get("path") if globs else None
+    return isinstance(path, str) and ".." not in path.split("/") and any(fits(glob, path) for glob in globs)
 
 
 def _inline(volume: Raw, source: str, policy: Policy) -> Storage:
