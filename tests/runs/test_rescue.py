@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests import fast_yaml, golden
 from tests.runs.fake_cluster import FakeCluster, jobset, stamp
 from webhook.cli import rescue as command
 from webhook.runs.api import Answer, Unreachable
@@ -31,6 +32,8 @@ class Wedged(FakeCluster):
         self.trainjobs["run"]["spec"]["suspend"] = suspended
         self.events = [self.event(self.time - 10)]
         self.trainer = True
+        self.runtimes: list[dict[str, Any]] = []
+        self.crd: dict[str, Any] | None = None
         self.jobsets["run"] = self.new_jobset(0, suspended=True)
         self.jobsets["run"]["status"]["restarts"] = 2
         self.version = 0
@@ -59,6 +62,11 @@ class Wedged(FakeCluster):
     ) -> Answer:
         if method == "GET" and path.endswith("/events"):
             return Answer(200, {"items": self.events})
+        if method == "GET" and self.runtimes and "/clustertrainingruntimes" in path:
+            one = path.endswith("/rt")
+            return Answer(200, self.runtimes[0] if one else {"items": self.runtimes})
+        if self.crd is not None and "/customresourcedefinitions/" in path:
+            return Answer(200, self.crd)
         if method == "DELETE" and "/jobsets/" in path:
             self._reachable()
             self.calls.append((method, f"{path}{'?dry' if params else ''}"))
@@ -129,6 +137,68 @@ def test_what_is_not_wedged_is_left(tmp_path: Path) -> None:
         done = asked(fake)
         assert (done.wedge, done.done, done.action) == (None, False, "none"), events
         assert deletions(fake) == []
+
+
+def serve(fake: Wedged, release: str) -> None:
+    """The runtime that the run's JobSet is made of, and the CRD of a Trainer."""
+    jobs = fake.new_jobset(0, True)["spec"]["replicatedJobs"]
+    template = {"spec": {"replicatedJobs": jobs}}
+    fake.runtimes = [{"metadata": {"name": "rt"}, "spec": {"template": template}}]
+    fake.crd = fast_yaml.safe_load(golden.crd(golden.TRAINERS[release], "trainjobs"))
+
+
+def test_a_wedge_that_nobody_has_met_yet_is_found(tmp_path: Path) -> None:
+    fake = Wedged(tmp_path)
+    fake.events = []
+    serve(fake, "2.2")
+    assert asked(fake).words == ('"run" is not wedged: it is suspended',)
+    pod = fake.runtimes[0]["spec"]["template"]["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
+    pod["containers"][0]["image"] = "train:2"
+    done = asked(fake)
+    assert done.wedge is not None
+    assert (done.done, done.wedge.text()) == (True, "JobSet refuses node: image of node")
+    assert deletions(fake) != []
+
+
+def test_what_the_api_fills_in_is_no_difference(tmp_path: Path) -> None:
+    fake = Wedged(tmp_path)
+    fake.events = []
+    serve(fake, "2.3")
+    template = {"metadata": {"name": "ckpt"}, "spec": {"accessModes": ["ReadWriteMany"]}}
+    policy = {"templates": [template | {"status": {}}], "retentionPolicy": {"whenDeleted": "Delete"}}
+    fake.jobsets["run"]["spec"] |= {"volumeClaimPolicies": [policy], "network": {"enableDNSHostnames": True}}
+    spec = fake.runtimes[0]["spec"]["template"]["spec"]
+    spec["volumeClaimPolicies"] = [{"templates": [template], "retentionPolicy": {}}]
+    assert asked(fake).wedge is None
+    # JobSet fills this in on CREATE alone, and refuses each write of Trainer from then on.
+    del spec["volumeClaimPolicies"][0]["retentionPolicy"]
+    with pytest.raises(CannotDo, match=r'claim "ckpt-run" belongs to the JobSet'):
+        asked(fake)
+    assert deletions(fake) == []
+
+
+def test_a_difference_under_a_run_that_trains_is_told_and_left(tmp_path: Path) -> None:
+    fake = Wedged(tmp_path, suspended=False)
+    fake.events = []
+    fake.jobsets["run"]["spec"]["suspend"] = False
+    serve(fake, "2.2")
+    fake.start_pod()
+    assert asked(fake).wedge is None
+    fake.runtimes[0]["spec"]["template"]["spec"]["replicatedJobs"][0]["name"] = "other"
+    with pytest.raises(CannotDo, match=r"suspend it first \(JobSet refuses jobs"):
+        asked(fake)
+    assert deletions(fake) == []
+
+
+def test_what_cannot_be_compared_is_said(tmp_path: Path) -> None:
+    fake = Wedged(tmp_path)
+    fake.events = []
+    (words,) = asked(fake).words
+    said = 'nothing says that "run" is wedged: it is suspended; what Trainer builds now is unknown: '
+    assert words == f"{said}which Trainer runs here is not known"
+    serve(fake, "2.2")
+    fake.runtimes[0]["metadata"]["name"] = "another"
+    assert asked(fake).words == (f'{said}ClusterTrainingRuntime "rt" is not there, or cannot be read',)
 
 
 def test_a_suspension_that_arrives_late_is_no_wedge(tmp_path: Path) -> None:

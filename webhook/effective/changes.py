@@ -46,6 +46,15 @@ def job_changes(before: EffectiveSet, now: EffectiveSet) -> list[str]:
     return changed
 
 
+def refused_changes(before: EffectiveSet, now: EffectiveSet) -> list[str]:
+    """What JobSet refuses to change between two JobSets of one run: in the pods and beside them."""
+    changed = job_changes(before, now)
+    if before.jobset_spec is not now.jobset_spec:
+        old, new = ({"spec": {"template": {"spec": one.jobset_spec}}} for one in (before, now))
+        changed += [change for change in jobset_changes(old, new) if change not in changed]
+    return changed
+
+
 def _annotations(effective: EffectiveSet, job: EffectiveJob) -> Raw:
     """Those of the Job's template: the runtime's and what runtimePatches say."""
     found: Raw = EMPTY
@@ -114,11 +123,34 @@ def jobset_changes(old: Raw, new: Raw) -> list[str]:
     return changed
 
 
+def without_retention(jobset_spec: Raw) -> bool:
+    """Whether JobSet refuses each suspend and resume of such a run, whoever asks for it.
+
+    JobSet fills ``retentionPolicy`` in on CREATE alone, its CRD lets no volumeClaimPolicies change, and Trainer applies
+    them as the runtime has them (seen with Trainer 2.2.1 and 2.3.0, JobSet 0.11.1 and 0.12.0; an empty one passes).
+    """
+    return any(policy.get("retentionPolicy") is None for policy in jobset_spec.get("volumeClaimPolicies") or ())
+
+
+def _policies(value: Any) -> Any:
+    """volumeClaimPolicies with the CRD's default in each retentionPolicy that is there."""
+    if not isinstance(value, list):
+        return value
+    return [
+        policy
+        if not isinstance(policy, dict) or policy.get("retentionPolicy") is None
+        else {**policy, "retentionPolicy": {"whenDeleted": "Delete", **policy["retentionPolicy"]}}
+        for policy in value
+    ]
+
+
 def _set_changes(sets: Sequence[Raw]) -> list[str]:
     """The fields of a JobSet beside its jobs in which two runtimes differ."""
     changed: list[str] = []
     for field, default in _JOBSET.items():
         values = [_filled(raw.get(field), default) for raw in sets]
+        if field == "volumeClaimPolicies":
+            values = [_policies(value) for value in values]
         if not same(values[0], values[1]):
             changed.append(field)
     return changed

@@ -1,6 +1,7 @@
 """The claim under the directory is made by JobSet and deleted with it.
 
-Symptom: the TrainJob is deleted or submitted again under its name, and the checkpoints are gone.
+Symptom: the TrainJob is deleted or submitted again under its name, and the checkpoints are gone. Without any
+    retentionPolicy the run can never be suspended, resumed or preempted, and one with a queue never starts.
 Fix: use a claim of your own, which no JobSet owns (Retain keeps
     the data, but a job of the same name cannot have it back).
 Bad:
@@ -21,6 +22,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
+from webhook.effective.changes import without_retention
 from webhook.model.finding import Finding, Origin, Severity
 from webhook.model.paste import to_yaml
 from webhook.model.pod import EffectiveSet, Raw
@@ -34,6 +36,9 @@ def check(subject: Subject) -> Iterator[Finding]:
     if effective is None or not effective.jobset_spec.get("volumeClaimPolicies"):
         return
     deleted = _deleted(effective)
+    policies = effective.jobset_spec["volumeClaimPolicies"]
+    # JobSet's default for an absent retentionPolicy makes each later write of Trainer a change that is refused.
+    held = without_retention(effective.jobset_spec)
     told: set[str] = set()
     for checkpoint in subject.checkpoints:
         name = checkpoint.mount_name
@@ -42,6 +47,8 @@ def check(subject: Subject) -> Iterator[Finding]:
         for index in deleted.get(name, ()):
             told.add(name)
             run = subject.request.name if subject.is_trainjob else "<TrainJob>"
+            also = ", and the run cannot be suspended or resumed" if held else ""
+            under = "" if held else f' under "{checkpoint.directory}"'
             if run.endswith("-"):
                 run += "<generated>"
             yield Finding(
@@ -50,8 +57,8 @@ def check(subject: Subject) -> Iterator[Finding]:
                     f"spec.template.spec.volumeClaimPolicies[{index}].retentionPolicy.whenDeleted",
                     f"volumeClaimPolicies template {name}",
                 ),
-                problem=f'claim "{name}-{run}" under "{checkpoint.directory}" is deleted with the JobSet',
-                fix=partial(_fix, effective.jobset_spec["volumeClaimPolicies"][index], name, run),
+                problem=f'claim "{name}-{run}"{under} is deleted with the JobSet{also}',
+                fix=partial(_fix, policies[index], name, run),
                 job=checkpoint.job.name,
                 container=checkpoint.container_name,
                 subject=name,

@@ -13,10 +13,10 @@ from typing import Any, Final, Literal
 from msgspec import Struct
 
 from webhook.effective import build_trainer_pods
-from webhook.effective.changes import job_changes, jobset_changes
+from webhook.effective.changes import refused_changes, without_retention
 from webhook.effective.kueue import TYPES, container_changes, lost_in_a_write
 from webhook.model.cluster import Runtime
-from webhook.model.pod import EMPTY, EffectiveSet
+from webhook.model.pod import EMPTY
 from webhook.model.printable import shell_word
 from webhook.model.release import Release
 from webhook.runs.fleet import Fleet, FleetRun
@@ -31,6 +31,9 @@ _NO_JOBSETS: Final = "whether it has a JobSet is not known"
 _NOT_MADE: Final = "it has no JobSet yet, so the first one is made after the change"
 _ELSEWHERE: Final = "another cluster runs it (MultiKueue)"
 _MAX_JOB_NAME: Final = 20
+_HELD: Final = (
+    "volumeClaimPolicies without retentionPolicy: JobSet refuses each suspend and resume, before this change too"
+)
 
 
 class Item(Struct, frozen=True):
@@ -109,18 +112,12 @@ def _by_trainer(fleet: Fleet, run: FleetRun, now: Release, hops: Sequence[Releas
         )
         if before.elsewhere or after.elsewhere:
             return _item(run, "safe", (_ELSEWHERE,))
-        found += [f"{hop.value}: {change}" for change in _refused_changes(before, after)]
+        if release.at_least(Release.V2_2) and without_retention(before.jobset_spec):
+            # Its claims go with its JobSet, so there is no rescue.
+            return _item(run, "lost", (_HELD,))
+        found += [f"{hop.value}: {change}" for change in refused_changes(before, after)]
         release = hop
     return _lost(run, found) if found else _item(run, "safe")
-
-
-def _refused_changes(before: EffectiveSet, after: EffectiveSet) -> list[str]:
-    """What JobSet refuses to change between two JobSets of one run."""
-    changed = job_changes(before, after)
-    if before.jobset_spec is not after.jobset_spec:
-        old, new = ({"spec": {"template": {"spec": one.jobset_spec}}} for one in (before, after))
-        changed += [change for change in jobset_changes(old, new) if change not in changed]
-    return changed
 
 
 def for_runtime(fleet: Fleet, now: Release, edited: Sequence[Runtime]) -> Report:
@@ -146,7 +143,7 @@ def _by_runtime(fleet: Fleet, run: FleetRun, now: Release, new: Runtime) -> Item
         before, after = (build_trainer_pods(run.trainjob, one, now) for one in (source, new))
         if before.elsewhere:
             return _item(run, "safe", (_ELSEWHERE,))
-        changed = _refused_changes(before, after)
+        changed = refused_changes(before, after)
         return _lost(run, changed) if changed else _item(run, "safe")
     if run.queue is None:
         return _item(run, "safe", ("Trainer has its own copy of the runtime for it, so the edit does not reach it",))
@@ -240,7 +237,12 @@ def _sorted(items: Iterable[Item]) -> tuple[Item, ...]:
 
 
 def _steps_of_trainer(items: Sequence[Item], now: Release, hops: Sequence[Release]) -> Iterator[str]:
-    lost = [item for item in items if item.verdict == "lost"]
+    lost = [item for item in items if item.verdict == "lost" and item.rescue]
+    if any(item.difference == (_HELD,) for item in items):
+        yield (
+            "the runs with volumeClaimPolicies: let those that run finish; one that is suspended needs a new TrainJob, "
+            "and their runtime retentionPolicy: {whenDeleted: Retain}"
+        )
     running = sum(item.state == RUNNING for item in lost)
     if running:
         these = "the running one" if running == 1 else f"the {running} running ones"

@@ -1,8 +1,9 @@
 """Frees a wedged run: its JobSet is deleted in the background, and Trainer makes it anew from the TrainJob.
 
 A run is wedged where JobSet refuses what Trainer wants to change in its pods, after an upgrade, an edit of its runtime
-or of the TrainJob: it can no longer be resumed, suspended or preempted, and only an event of the TrainJob says so (seen
-on Trainer 2.1 to 2.3). Claims and checkpoints stay; the restart count begins again.
+or of the TrainJob: it can no longer be resumed, suspended or preempted, and only an event of the TrainJob says so, once
+somebody has tried (seen on Trainer 2.1 to 2.3). So the JobSet is compared with what Trainer builds now, too. Claims and
+checkpoints stay; the restart count begins again.
 """
 
 from __future__ import annotations
@@ -13,13 +14,13 @@ from typing import Final
 
 from msgspec import Struct
 
-from webhook.effective.changes import job_changes
+from webhook.effective import build_trainer_pods
+from webhook.effective.changes import refused_changes
 from webhook.model.cluster import Runtime
 from webhook.model.pod import EMPTY, Raw
-from webhook.model.release import NEWEST
+from webhook.runs.api import Api
 from webhook.runs.delete import claims_that_go
 from webhook.runs.fleet import Fleet, FleetRun
-from webhook.runs.install_check import read_release
 from webhook.runs.overview import seconds_of
 from webhook.runs.run import JOBSETS, CannotDo, Run, again, effective_pods, is_running
 from webhook.runs.session import POLL, Session
@@ -68,10 +69,14 @@ def rescue(session: Session, dry_run: bool, agree: Agree) -> Rescued:
     if run.jobset is None:
         raise CannotDo(*_no_jobset(session, run))
     wedge = find_wedge(session, run)
-    if wedge is None:
-        return Rescued(None, "none", False, (f'"{run.name}" is not wedged: {run.state()}',))
+    if isinstance(wedge, str):
+        words = f'"{run.name}" is not wedged: it {run.state()}'
+        if wedge:
+            unknown = f"what Trainer builds now is unknown: {wedge}"
+            words = f'nothing says that "{run.name}" is wedged: it {run.state()}; {unknown}'
+        return Rescued(None, "none", False, (words,))
     action = f'delete JobSet "{run.name}" in the background; Trainer makes it anew, and its restart count begins again'
-    run = _without_pods(session, run)
+    run = _without_pods(session, run, wedge)
     _claims_stay(session, run)
     _may_delete(session, run)
     if dry_run:
@@ -83,12 +88,14 @@ def rescue(session: Session, dry_run: bool, agree: Agree) -> Rescued:
     return _made_anew(session, run, wedge, restarts)
 
 
-def find_wedge(session: Session, run: Run) -> Wedge | None:
-    """What JobSet refuses; None where there is no sign of it."""
+def find_wedge(session: Session, run: Run) -> Wedge | str:
+    """What JobSet refuses. A text where there is no sign of it: empty, or why it could not be worked out."""
     said = _event(session, run)
-    if not said and not _at_odds(session, run):
-        return None
-    return Wedge(said, _difference(session, run))
+    found = difference(session.kube, run)
+    changed = () if isinstance(found, str) else found
+    if said or changed or _at_odds(session, run):
+        return Wedge(said, changed)
+    return found if isinstance(found, str) else ""
 
 
 def _event(session: Session, run: Run) -> str:
@@ -135,19 +142,20 @@ def _at_odds(session: Session, run: Run) -> bool:
         run = again(session.kube, run)
 
 
-def _difference(session: Session, run: Run) -> tuple[str, ...]:
-    """What differs between the JobSet and what Trainer builds now; a courtesy, empty where it cannot be told."""
-    release = read_release(session.kube) or NEWEST
+def difference(api: Api, run: Run) -> tuple[str, ...] | str:
+    """What differs between the run's JobSet and what Trainer builds now, and JobSet refuses; or why that is unknown."""
     try:
-        fleet = Fleet(session.kube, run.namespace)
+        fleet = Fleet(api, run.namespace)
+        release = fleet.served()
+        if release is None:
+            return "which Trainer runs here is not known"
         source = fleet.source(FleetRun(run.trainjob), release)
         if not isinstance(source, Runtime):
-            return ()
-        before = effective_pods(run, None, release)
-        after = effective_pods(Run(run.trainjob, None, ()), source.raw, release)
-        return tuple(job_changes(before, after))
-    except (CannotDo, ValueError, TypeError, KeyError, AttributeError):
-        return ()
+            return source
+        now = build_trainer_pods(run.trainjob, source, release)
+        return tuple(refused_changes(effective_pods(run, None, release), now))
+    except (CannotDo, ValueError, TypeError, KeyError, AttributeError) as error:
+        return str(error) or "its objects are malformed"
 
 
 def _no_jobset(session: Session, run: Run) -> list[str]:
@@ -160,13 +168,14 @@ def _no_jobset(session: Session, run: Run) -> list[str]:
     ]
 
 
-def _without_pods(session: Session, run: Run) -> Run:
+def _without_pods(session: Session, run: Run, wedge: Wedge) -> Run:
     """The run once no pod of it runs; where it is suspended, a deletion ends them. Raises CannotDo."""
     if run.suspended or not run.pods:
         return run
     if any(not pod["metadata"].get("deletionTimestamp") for pod in run.pods):
         raise CannotDo(
-            f'"{run.name}" {run.state()}: its pods would be ended without a word; suspend it first',
+            f'"{run.name}" {run.state()}: its pods would be ended without a word; suspend it first '
+            f"({wedge.text() or 'its JobSet does not follow it'})",
             f"  {session.command('stop')}    # then the rescue, whether or not its pods end",
         )
     wait = session.waiting()
