@@ -206,6 +206,16 @@ def test_line_output_is_read_by_editors(run: Run, tmp_path: Path) -> None:
     assert out.startswith(f"{tmp_path / 'broken.yaml'}:1: error: not YAML")
 
 
+def test_a_line_weighs_what_the_heaviest_object_makes_of_it(run: Run, tmp_path: Path) -> None:
+    file = write(tmp_path, "all.yaml", f"{RUNTIME}---\n{JOB}---\n{CLAIM.replace('train-ckpt', 'another')}")
+    assert rules(document(run, file)[1]) == {"missing-claim"}
+    _, out, _ = run("review", file, "-o", "line")
+    (line,) = [one for one in out.splitlines() if "[missing-claim]" in one]
+    # A runtime's own claim only warns; the TrainJob is denied for it.
+    assert ": error: TrainingRuntime/plain in default: " in line
+    assert line.endswith("[missing-claim] (and of TrainJob/digits in default)")
+
+
 def test_files_on_both_sides_of_a_flag_and_behind_f(run: Run, tmp_path: Path) -> None:
     claim, runtime, file = (
         write(tmp_path, f"{name}.yaml", text) for name, text in (("c", CLAIM), ("r", RUNTIME), ("j", JOB))

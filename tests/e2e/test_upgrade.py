@@ -78,6 +78,11 @@ SLICE = (
 )
 
 
+def _is_held(release: Release, pair: Pair) -> bool:
+    """JobSet never lets it be suspended or resumed: volumeClaimPolicies without retentionPolicy, as it is shipped."""
+    return release.minor >= "2.2" and pair.runtime.startswith("torchtune")
+
+
 def everything(release: Release) -> tuple[Pair, ...]:
     """All runtimes that the release ships, and our own, in both variants and all states."""
     shipped = [name for name in SHIPPED if release.minor >= "2.2" or name not in _NEW_IN_2_2]
@@ -192,11 +197,6 @@ def test_what_preflight_says_of_an_upgrade_is_so(old: str, new: str, held: str, 
             assert _agrees(plane, namespace, name), name
         now = plane.wait_for("persistentvolumeclaims", "kept", namespace)["metadata"]
         assert (now["uid"], now.get("deletionTimestamp")) == (kept["uid"], None)
-
-
-def _is_held(release: Release, pair: Pair) -> bool:
-    """JobSet never lets it be suspended or resumed: volumeClaimPolicies without retentionPolicy, as it is shipped."""
-    return release.minor >= "2.2" and pair.runtime.startswith("torchtune")
 
 
 def _fill(plane: ControlPlane, pairs: Sequence[Pair]) -> str:

@@ -132,6 +132,46 @@ def test_the_power_of_the_node_is_cut(nodes: Nodes) -> None:
 
 
 @pytest.mark.every_trainer
+def test_a_run_is_rescued_from_a_node_that_is_off(nodes: Nodes) -> None:
+    assert isinstance(nodes, Lab)
+    submit(nodes, trainjob("away", SECONDS_PER_STEP="0.3"))
+    wait_for_step(nodes, "away", 20)
+    (pod,) = running(nodes, "away")
+    name, lost = pod["metadata"]["name"], node_of(pod)
+    rescue = ("rescue", "away", "--node-is-off")
+    told = ckptguard(nodes, *rescue, "--yes")
+    assert told.code == 2
+    assert 'no pod of "away" is Terminating' in told.err
+    nodes.power_cut(lost)
+    try:
+        wait_until(lambda: is_terminating(nodes, pod), 180, "the pod is evicted", 2)
+        wait_until(lambda: not is_ready(nodes, lost), 60, "the node is NotReady")
+        told = ckptguard(nodes, *rescue, "--dry-run")
+        assert told.code == 0, told.err
+        assert f"pod {name} is Terminating on node {lost}, which is NotReady since 20" in told.out
+        told = ckptguard(nodes, *rescue)
+        assert told.code == 2
+        assert "say --yes" in told.err
+        assert is_terminating(nodes, pod)
+        told = ckptguard(nodes, *rescue, "--yes", "-o", "json")
+        assert told.code == 0, told.err
+        assert [(one["action"], one["done"]) for one in told.json["results"]] == [("deleted by force", True)]
+        resumed = resumed_on_another(nodes, "away", lost)
+        # Nothing was flushed: it goes on from what was saved on its way.
+        assert resumed % 10 == 0
+        assert resumed >= 20
+    finally:
+        nodes.power_on(lost)
+        wait_until(lambda: is_ready(nodes, lost), 180, f"{lost} is back")
+    told = ckptguard(nodes, *rescue, "--yes")
+    assert told.code == 2
+    assert 'no pod of "away" is Terminating' in told.err
+    wait_for_step(nodes, "away", resumed + 20)
+    assert_right_data(nodes, "away")
+    finish(nodes, "away")
+
+
+@pytest.mark.every_trainer
 def test_the_cable_of_the_node_is_out(nodes: Nodes) -> None:
     """The old pod goes on and writes, while a new one does the same on the other node: two writers for a while.
 

@@ -26,6 +26,6 @@ def render(review: Review) -> Iterator[str]:
         more += f" and {len(told.others) - 1} more" if len(told.others) > 1 else ""
         more += ")" if told.others else ""
         yield (
-            f"{printable(str(at))}: {_WORD[finding.severity]}: {printable(result.title)}: "
+            f"{printable(str(at))}: {_WORD[told.severity()]}: {printable(result.title)}: "
             f"{place(finding, result.label)}: {printable(finding.problem)} [{finding.rule}]{printable(more)}"
         )
