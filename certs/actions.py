@@ -145,7 +145,7 @@ def _run(rotation: Rotation, cluster: Cluster, settings: Settings, arguments: ar
     gate = Gate(cluster, arguments.service, settings.configurations, ignore_after())
     keeper = Keeper(None if arguments.without_certificates else rotation, gate)
     if not 0.1 <= interval <= 20:
-        raise ValueError("--interval is from 0.1s to 20s: the Lease is held for 30 s")
+        raise ValueError("--interval is from 0.1s to 20s: what is broken is mended within two of them")
     status = Status()
     if arguments.listen:
         try:

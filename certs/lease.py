@@ -12,7 +12,9 @@ from typing import Any, Final, Literal, NamedTuple
 
 Raw = dict[str, Any]
 
-SECONDS: Final = 30
+SECONDS: Final = 5
+"""Short, since two that both hold it do no harm, and whoever overwrites ``caBundle`` while the holder's node is dead
+stops every TrainJob until the next one goes on."""
 _TIME: Final = "%Y-%m-%dT%H:%M:%S.%fZ"
 
 

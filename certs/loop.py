@@ -5,12 +5,15 @@ from __future__ import annotations
 import datetime
 import random
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from certs import lease
 from certs.cluster import Away, Cluster, Conflict, Refused
 from certs.gate import Gate
 from certs.rotation import Renew, Rotation, Settings, Step
+
+_TICK: Final = 2.0
+"""Seconds between two looks at the Lease."""
 
 
 class Clock(NamedTuple):
@@ -117,23 +120,31 @@ def run_once(rotation: Rotation, clock: Clock, tell: Tell, renew: Renew | None =
 
 
 def run(keeper: Keeper, leadership: Leadership, status: Status, clock: Clock, tell: Tell, interval: float) -> None:
-    """Keep certificates and registration until ``clock.pause`` says to end. Faults are told and waited out."""
+    """Keep certificates and registration until ``clock.pause`` says to end. Faults are told and waited out.
+
+    The Lease is looked at oftener than the rest, so that the next replica goes on within ten seconds of a power cut.
+    """
     failing = 0
     missing: tuple[str, ...] = ()
+    due = clock.monotonic()
     while True:
-        pause = interval
+        pause = min(interval, _TICK)
         try:
+            led = status.leading
             status.leading = leadership.hold()
-            if status.leading:
-                step = keeper.step(clock.now(), clock.monotonic())
+            begun = clock.monotonic()
+            if status.leading and (not led or begun >= due):
+                due = begun  # again at once, where it fails
+                step = keeper.step(clock.now(), begun)
                 for what in step.done:
                     tell(what.words)
                     status.writes[what.what] += 1
                 if keeper.missing != missing:
                     missing = keeper.missing
                     tell(", ".join(missing) or "the webhook configurations are there")
-                if step.done or step.wait:
-                    pause = min(interval, step.wait or 1.0)
+                due = clock.monotonic() + (min(interval, step.wait or 1.0) if step.done or step.wait else interval)
+            if status.leading:
+                pause = max(0.05, min(pause, due - clock.monotonic()))
             if status.fault is not None:
                 tell(f"in order again, after {failing} attempts in vain")
             status.fault, failing = None, 0

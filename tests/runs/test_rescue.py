@@ -167,6 +167,10 @@ def test_what_the_api_fills_in_is_no_difference(tmp_path: Path) -> None:
     template = {"metadata": {"name": "ckpt"}, "spec": {"accessModes": ["ReadWriteMany"]}}
     policy = {"templates": [template | {"status": {}}], "retentionPolicy": {"whenDeleted": "Delete"}}
     fake.jobsets["run"]["spec"] |= {"volumeClaimPolicies": [policy], "network": {"enableDNSHostnames": True}}
+    (job,) = fake.jobsets["run"]["spec"]["replicatedJobs"]
+    (container,) = job["template"]["spec"]["template"]["spec"]["containers"]
+    container["ports"] = [{"containerPort": 29500, "protocol": "TCP"}]
+    container["env"].reverse()  # of variables that Trainer adds, the order differs between two of its writes
     spec = fake.runtimes[0]["spec"]["template"]["spec"]
     spec["volumeClaimPolicies"] = [{"templates": [template], "retentionPolicy": {}}]
     assert asked(fake).wedge is None

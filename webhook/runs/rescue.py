@@ -12,12 +12,12 @@ import re
 from collections.abc import Callable
 from typing import Final
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from webhook.effective import build_trainer_pods
 from webhook.effective.changes import refused_changes
 from webhook.model.cluster import Runtime
-from webhook.model.pod import EMPTY, Raw
+from webhook.model.pod import EMPTY, EffectiveSet, Raw
 from webhook.runs.api import Api
 from webhook.runs.delete import claims_that_go
 from webhook.runs.fleet import Fleet, FleetRun
@@ -153,9 +153,30 @@ def difference(api: Api, run: Run) -> tuple[str, ...] | str:
         if not isinstance(source, Runtime):
             return source
         now = build_trainer_pods(run.trainjob, source, release)
-        return tuple(refused_changes(effective_pods(run, None, release), now))
+        return tuple(refused_changes(*map(_comparable, (effective_pods(run, None, release), now))))
     except (CannotDo, ValueError, TypeError, KeyError, AttributeError) as error:
         return str(error) or "its objects are malformed"
+
+
+def _comparable(effective: EffectiveSet) -> EffectiveSet:
+    """Without what a stored JobSet has and no build tells: Trainer's own ports, and its order of variables.
+
+    A change of these alone is missed, and a run is never called wedged that is not.
+    """
+    return structs.replace(effective, jobs=tuple(structs.replace(job, pod=_plain(job.pod)) for job in effective.jobs))
+
+
+def _plain(pod: Raw) -> Raw:
+    plain = dict(pod)
+    for field in ("containers", "initContainers"):
+        plain[field] = [
+            {
+                **{part: value for part, value in container.items() if part != "ports"},
+                "env": sorted(container.get("env") or (), key=lambda one: str(one.get("name"))),
+            }
+            for container in pod.get(field) or ()
+        ]
+    return plain
 
 
 def _no_jobset(session: Session, run: Run) -> list[str]:
