@@ -140,6 +140,35 @@ def test_the_runtime_is_mended_in_its_own_file(tmp_path: Path, capsys: pytest.Ca
     assert "not among FILE" in told[0]["reason"]
 
 
+def test_what_a_volume_holds_is_not_replaced(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """An image or a ConfigMap is there to be read: the claim gets a volume and a mount of its own."""
+    file = tmp_path / "runtime.yaml"
+    text = RUNTIME.replace("persistentVolumeClaim: {claimName: runs}", "image: {reference: registry.example/models:1}")
+    claim = (
+        "---\napiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: runs, namespace: team}\n"
+        "spec: {accessModes: [ReadWriteMany], storageClassName: net, resources: {requests: {storage: 1Ti}}}\n"
+        "---\napiVersion: storage.k8s.io/v1\nkind: StorageClass\nmetadata: {name: net}\nprovisioner: efs.csi.aws.com\n"
+    )
+    file.write_text(text.replace("${RUN_ID}", "llm") + claim)
+    assert main(["fix", str(file), "--write"]) == 0
+    pod = next(iter(yaml.safe_load_all(file.read_text())))["spec"]["template"]["spec"]["replicatedJobs"][0]
+    pod = pod["template"]["spec"]["template"]["spec"]
+    assert [volume.get("image", {}).get("reference") for volume in pod["volumes"]] == [
+        "registry.example/models:1",
+        None,
+    ]
+    assert pod["volumes"][1] == {"name": "ckpt-claim", "persistentVolumeClaim": {"claimName": "runs"}}
+    assert [mount["mountPath"] for mount in pod["containers"][0]["volumeMounts"]] == ["/mnt/ckpt", "/mnt/ckpt/llm"]
+    assert main(["review", str(file)]) == 0
+    # Where the directory is all of the volume, nothing is exchanged by itself.
+    file.write_text(text.replace("/${RUN_ID}", "") + claim)
+    capsys.readouterr()
+    assert main(["fix", str(file), "--write"]) == 1
+    assert "read-only-checkpoint" in capsys.readouterr().out
+    assert main(["review", str(file)]) == 1
+    assert 'mount volume "ckpt", which cannot be written, at another path' in capsys.readouterr().out
+
+
 def test_what_nobody_has_told_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     bare = RUNTIME.replace("volumeMounts: [{name: ckpt, mountPath: /mnt/ckpt}]", "volumeMounts: []")
     text = bare.replace("${RUN_ID}", "r") + "---\n" + TRAINJOB.replace("numNode: 1      #", "numNodes: 1     #")

@@ -430,6 +430,24 @@ def test_several_replicas_share_the_lease(guarded: Site) -> None:
         soon("a Lease that was let go", lambda: holder(plane).rpartition("_")[2] != "")
 
 
+def test_a_bundle_is_mended_within_ten_seconds_of_the_holders_death(guarded: Site) -> None:
+    """As a node that loses its power: the Lease was renewed a moment ago, and nobody lets it go."""
+    plane, took = guarded.plane, []
+    for _ in range(3):
+        with guarded.running("--interval=5s", name="one") as one:
+            soon("a Lease of the first", lambda: holder(plane) != "")
+            with guarded.running("--interval=5s", name="two"):
+                time.sleep(6)  # so that the second has seen the Lease change
+                one.stop()
+                guarded.overwrite(b"")
+                began = time.monotonic()
+                wait_until("a mended bundle", lambda: guarded.bundle() != b"", 60, every=0.1)
+                took.append(time.monotonic() - began)
+            one.start()
+    print(f"mended after {', '.join(f'{one:.1f}' for one in took)} s")
+    assert max(took) <= 10, took
+
+
 def holder(plane: ControlPlane) -> str:
     found = plane.get("leases", "checkpoint-guard-certs", NAMESPACE)
     return str((found or {}).get("spec", {}).get("holderIdentity", ""))

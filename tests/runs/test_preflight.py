@@ -216,6 +216,13 @@ def test_2_3_is_passed_through_on_the_way_to_2_4() -> None:
         "install Trainer 2.4",
         "  each of the running ones, once it has been suspended: ckptguard rescue NAME -n NAMESPACE",
     ]
+    # It is said where nothing is lost, too.
+    assert report.notes == ()
+    safe = for_trainer(fleet(runtime(), trainjob("rain"), jobset("rain")), Release.V2_2, Release.V2_4)
+    assert (safe.fails, safe.notes) == (
+        False,
+        ("Trainer 2.2 to 2.4 goes by 2.3: install that first, and let it run",),
+    )
 
 
 def test_an_override_that_the_next_crd_drops_is_a_difference() -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final, Literal
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from webhook.effective import build_trainer_pods
 from webhook.effective.changes import refused_changes, without_retention
@@ -90,7 +90,11 @@ def for_trainer(fleet: Fleet, now: Release, target: Release) -> Report:
     notes = list(fleet.notes)
     if target.at_least(Release.V2_4) and not now.at_least(Release.V2_4):
         notes += _long_names(fleet)
-    return Report(items, tuple(_steps_of_trainer(items, now, hops)), tuple(notes))
+    report = Report(items, tuple(_steps_of_trainer(items, now, hops)), tuple(notes))
+    if len(hops) > 1 and not report.fails:
+        way = f"Trainer {now.value} to {target.value} goes by {hops[0].value}: install that first, and let it run"
+        return structs.replace(report, notes=(*notes, way))
+    return report
 
 
 def _by_trainer(fleet: Fleet, run: FleetRun, now: Release, hops: Sequence[Release]) -> Item:

@@ -66,6 +66,8 @@ def _text_of_claim(
     text = ""
     if subject.is_trainjob and not _is_own(subject, checkpoint):
         text = _override(subject, checkpoint, source, None if beside is None else beside.mount)
+    if not text and source_of(checkpoint.volume or EMPTY) in _CONTENT:
+        text = _beside_content(checkpoint, source)
     text = text or to_yaml({"volumes": [{"name": (checkpoint.volume or EMPTY).get("name") or "ckpt", **source}]})
     if new is None:
         return text + remark
@@ -74,6 +76,33 @@ def _text_of_claim(
         return f"{text}\n# {claim}: a claim {where}, accessModes [{mode}], on storage that every node can reach{remark}"
     create = new_claim(subject.namespace, claim, [mode], new.size, new.more)
     return f"{create}{new.remarks}\n---\n{text}{remark}"
+
+
+_CONTENT: Final = frozenset(("image", "configMap", "secret", "projected", "downwardAPI", "gitRepo"))
+"""Sources that hold what somebody put there for the program to read: a claim in their place would take it away."""
+
+
+def _beside_content(checkpoint: Checkpoint, source: Raw) -> str:
+    """YAML for the pod that leaves the volume where it is and mounts the claim at the directory, or, where that is all
+    of the volume, in its mount's place."""
+    name, mount = free_name(checkpoint.job), checkpoint.mount or EMPTY
+    path, directory = str(mount.get("mountPath") or "/"), _literal_part(checkpoint.directory or "/")
+    below = posixpath.relpath(directory, path)
+    inside = not below.startswith(".")
+    put = {"name": name, "mountPath": directory, "subPath": below} if inside else {"name": name, "mountPath": path}
+    kind = next(
+        (kind for kind, _, one in checkpoint.job.containers() if one.get("name") == checkpoint.container_name),
+        "containers",
+    )
+    text = to_yaml(
+        {
+            "volumes": [{"name": name, **source}],
+            kind: [{"name": checkpoint.container_name, "volumeMounts": [put]}],
+        }
+    )
+    if inside:
+        return text
+    return f'{text}\n# mount volume "{checkpoint.mount_name}", which cannot be written, at another path'
 
 
 _TOGETHER: Final = 16
