@@ -228,6 +228,7 @@ def test_a_name_without_a_number_is_not_the_newest(tmp_path: Path) -> None:
         ("cd /app && python train.py --a 'b  c' > log 2>&1\necho done", "sigterm-not-forwarded"),
         ('python train.py --epochs 3 \\\n  --name "a b" 2>&1 | tee log', "exit-status-lost"),
         ("python train.py || true", "exit-status-lost"),
+        ("python train.py \\\n  --out /o \\\n  --bf16 || true", "exit-status-lost"),
         ('rm -rf "$CKPT_DIR" && echo gone\npython train.py --output_dir "$CKPT_DIR"', "overwritten-output"),
     ],
 )
@@ -242,3 +243,4 @@ def test_a_command_keeps_its_lines_and_quotes(text: str, rule: str, tmp_path: Pa
             assert "\\ " not in pasted
         checked = subprocess.run(["/bin/bash", "-n", "-c", remark.fix], capture_output=True, text=True, check=False)
         assert checked.returncode == 0, (remark.fix, checked.stderr)
+        assert "\\ " not in remark.fix

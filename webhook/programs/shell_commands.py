@@ -106,7 +106,7 @@ class Command(Struct):
     def source(self) -> str:
         """It as written, on one line, without what it is redirected to; cut where it is long."""
         if self.shown is None:
-            self.shown = shown(self.spelled.text(self.start, self.end))
+            self.shown = shown(self.spelled.text(self.start, self.end).replace("\\\n", " "))
         return self.shown
 
     @property
