@@ -177,7 +177,10 @@ def test_what_preflight_says_of_an_upgrade_is_so(old: str, new: str, held: str, 
         code, said = preflight(plane, namespace, after.minor)
         lost = {item["name"] for item in said if item["verdict"] == "lost"}
         assert {item["name"] for item in said} == {pair.name for pair in pairs}
-        assert {item["verdict"] for item in said} <= {"lost", "safe"}
+        assert {item["verdict"] for item in said} <= {"lost", "safe", "unknown"}
+        # A start of the controller decides about these, and nobody can tell before.
+        chance = {item["name"] for item in said if item["verdict"] == "unknown"}
+        assert chance == {pair.name for pair in pairs if pair.runtime.startswith("xgboost") and pair.variant == "a"}
         assert code == bool(lost)
         held_before = {pair.name for pair in pairs if _is_held(before, pair)}
         assert set(wedged(plane, namespace, pairs)) == held_before, "no other is wedged before the upgrade"
@@ -187,8 +190,8 @@ def test_what_preflight_says_of_an_upgrade_is_so(old: str, new: str, held: str, 
         held_up = {pair.name for pair in pairs if not _follows(plane, namespace, pair)}
 
         print(f"{old} -> {new}, JobSet {after.jobset}: {len(pairs)} runs, held: {sorted(held_up)}")
-        assert lost == held_up
-        assert set(early) == held_up, "rescue knows it before anybody has tried to resume them"
+        assert lost == held_up - chance
+        assert set(early) == held_up - chance, "rescue knows it before anybody has tried to resume them"
         for name in sorted(held_up):
             if name in held_before:  # its claim would go with its JobSet
                 assert rescue(plane, namespace, name) == 2, name

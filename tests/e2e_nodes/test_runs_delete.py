@@ -80,18 +80,21 @@ def test_nothing_is_left(nodes: Nodes, state: str) -> None:
 
 
 @pytest.mark.every_trainer
-def test_a_deletion_in_the_foreground_is_ended(nodes: Nodes) -> None:
+def test_a_deletion_in_the_foreground_is_ended(nodes: Nodes, trainer: str) -> None:
     for number in range(5):  # now and then it comes to its end by itself
         name = f"front-{number}"
         submit(nodes, trainjob(name))
         wait_for_step(nodes, name, 10)
         nodes.run("delete", "trainjob", name, "-n", NAMESPACE, "--cascade=foreground", "--wait=false")
         time.sleep(3)
-        print(name, left(nodes, name))
         if "trainjob" in left(nodes, name):
             break
     else:
-        raise AssertionError("Trainer no longer makes a new JobSet: delete could say so")
+        assert trainer.startswith("2.1"), "Trainer no longer makes a new JobSet: delete could say so"
+        wait_until(
+            lambda: not any(left(nodes, f"front-{at}") for at in range(5)), 60, "in 2.1 it comes to its end by itself"
+        )
+        return
     told = ckptguard(nodes, "delete", name, "--timeout", "60s")
     assert told.code == 0, told.err
     assert left(nodes, name) == []

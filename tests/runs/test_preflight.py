@@ -196,6 +196,17 @@ def test_a_run_that_jobset_never_lets_go_on_is_lost_and_has_no_rescue() -> None:
     assert only(for_trainer(fleet(*objects), Release.V2_2, Release.V2_3)).verdict == "safe"
 
 
+def test_what_a_start_of_the_controller_decides_is_unknown() -> None:
+    boosted = runtime("boosted", {"numNodes": 2, "xgboost": {}})
+    own = trainjob("own", "boosted", trainer={"numNodes": 2, "env": [{"name": "SEED", "value": "1"}]})
+    item = only(for_trainer(fleet(boosted, own, jobset("own")), Release.V2_2, Release.V2_3))
+    assert (item.verdict, item.rescue) == ("unknown", None)
+    assert "one of two orders, and JobSet refuses the other" in item.difference[0]
+    plain = fleet(boosted, trainjob("plain", "boosted"), jobset("plain"))
+    assert only(for_trainer(plain, Release.V2_2, Release.V2_3)).verdict == "safe"
+    assert only(for_trainer(fleet(boosted, own), Release.V2_2, Release.V2_3)).verdict == "unknown"  # no JobSets
+
+
 def test_2_3_is_passed_through_on_the_way_to_2_4() -> None:
     assert hops_between(Release.V2_1, Release.V2_4) == (Release.V2_3, Release.V2_4)
     assert hops_between(Release.V2_0, Release.V2_2) == (Release.V2_2,)

@@ -30,6 +30,10 @@ _PASSED: Final = Release.V2_3
 _NO_JOBSETS: Final = "whether it has a JobSet is not known"
 _NOT_MADE: Final = "it has no JobSet yet, so the first one is made after the change"
 _ELSEWHERE: Final = "another cluster runs it (MultiKueue)"
+_CHANCE: Final = (
+    "XGBoost beside variables of the TrainJob: each start of Trainer's controller puts them in one of two orders, "
+    "and JobSet refuses the other"
+)
 _MAX_JOB_NAME: Final = 20
 _HELD: Final = (
     "volumeClaimPolicies without retentionPolicy: JobSet refuses each suspend and resume, before this change too"
@@ -102,7 +106,7 @@ def _by_trainer(fleet: Fleet, run: FleetRun, now: Release, hops: Sequence[Releas
     if early is not None:
         return early
     found: list[str] = []
-    release = now
+    release, chance = now, False
     for hop in hops:
         # A run from before 2.3 has no copy yet: that is made of the runtime as it is then.
         sources = tuple(fleet.source(run, at if now.at_least(Release.V2_3) else now) for at in (release, hop))
@@ -121,7 +125,19 @@ def _by_trainer(fleet: Fleet, run: FleetRun, now: Release, hops: Sequence[Releas
             return _item(run, "lost", (_HELD,))
         found += [f"{hop.value}: {change}" for change in refused_changes(before, after)]
         release = hop
-    return _lost(run, found) if found else _item(run, "safe")
+        chance = chance or _is_left_to_chance(run, sources[1])
+    if found:
+        return _lost(run, found)
+    return _item(run, "unknown", (_CHANCE,)) if chance else _item(run, "safe")
+
+
+def _is_left_to_chance(run: FleetRun, source: Runtime | str) -> bool:
+    """Whether Trainer's controller writes the run's variables in an order that its start decides (seen on 2.2 and 2.3).
+
+    Two of its plugins add to them, in an order that Go's maps give: the TrainJob's own, and XGBoost's.
+    """
+    policy = {} if isinstance(source, str) else (source.raw.get("spec") or EMPTY).get("mlPolicy") or EMPTY
+    return policy.get("xgboost") is not None and bool((run.spec.get("trainer") or EMPTY).get("env"))
 
 
 def for_runtime(fleet: Fleet, now: Release, edited: Sequence[Runtime]) -> Report:
