@@ -55,7 +55,7 @@ def test_place_source_and_lines_are_those_of_the_text() -> None:
     text = "# é\nexport A=1\nif true; then\n  python \\\n    train.py \\\n    > log 2>&1 &\nfi\n"
     train = _read(text).named("python")[0]
     assert (train.place, train.line, train.lines) == (Place("args", 0, 4), 4, 3)
-    assert train.source == "python \\ train.py"
+    assert train.source == "python train.py"  # a text to paste: a backslash would escape the blank after it
     assert _read(text).commands[0].source == "export A=1"
 
 
