@@ -6,6 +6,7 @@ import datetime
 
 import pytest
 
+from certs import lease
 from certs.bundle import split
 from certs.cluster import MUTATING, VALIDATING, Away, Conflict, Refused
 from certs.issue import Pair
@@ -399,6 +400,37 @@ def test_the_loop_tells_a_fault_once_and_heals() -> None:
     assert (status.fault, status.failures, status.leading) == (None, 99, True)
     assert status.writes == {"ca": 1, "leaf": 1, "bundle": 2, "order": 0, "policy": 0}
     assert cluster.objects["Lease", SETTINGS.lease]["spec"]["holderIdentity"] == ""
+
+
+@pytest.mark.parametrize("offset", [0.0, 0.3, 0.9, 1.5, 1.9])
+def test_the_next_replica_mends_within_ten_seconds_of_the_holders_death(offset: float) -> None:
+    """Whenever between two looks it dies, and the bundle is overwritten in the same moment; intervals as by default."""
+    cluster, _ = installed()
+    dies, time = 20.0 + offset, Time(turns=40)
+    overwritten: list[float] = []
+    mended: list[float] = []
+
+    def holder(_: int) -> None:
+        """The other replica renews every two seconds, with its last breath too."""
+        last = min(time.at - time.at % 2, dies)
+        found = cluster.lease(SETTINGS.lease)
+        if time.at <= dies + 2 and (found is None or found["spec"]["renewTime"] != str(last)):
+            spec = {"holderIdentity": "one", "leaseDurationSeconds": lease.SECONDS, "renewTime": str(last)}
+            cluster.put("Lease", {"metadata": {"name": SETTINGS.lease}, "spec": spec})
+        if time.at >= dies and not overwritten:
+            overwritten.append(time.at)
+            for kind in (MUTATING, VALIDATING):
+                for hook in cluster.objects[kind, "checkpoint-guard"]["webhooks"]:
+                    hook["clientConfig"]["caBundle"] = ""
+
+    holder(0)
+    time.before_turn = holder
+    leadership = Leadership(cluster, SETTINGS, "two", time.clock)
+    keeper = Keeper(Rotation(cluster, SETTINGS))
+    run(keeper, leadership, Status(), time.clock, lambda _: mended.append(time.at), 5)
+    assert overwritten
+    assert mended, "nobody went on"
+    assert 4 <= mended[0] - dies <= 10, mended
 
 
 def test_of_several_one_works() -> None:

@@ -430,6 +430,7 @@ def test_several_replicas_share_the_lease(guarded: Site) -> None:
         soon("a Lease that was let go", lambda: holder(plane).rpartition("_")[2] != "")
 
 
+@pytest.mark.full  # the loop itself is tried with a clock of its own (`tests/certs`)
 def test_a_bundle_is_mended_within_ten_seconds_of_the_holders_death(guarded: Site) -> None:
     """As a node that loses its power: the Lease was renewed a moment ago, and nobody lets it go."""
     plane, took = guarded.plane, []
