@@ -170,5 +170,23 @@ def test_the_nodes_of_a_dense_text_are_foretold(line: str) -> None:
     assert len(nodes) <= 2 * marks_in(text), "memory is what its nodes take"
 
 
+def test_what_one_review_reads_of_ordinary_programs_stays_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
+    parsed: list[str] = []
+
+    def counted(text: str, longest: int) -> Source:
+        parsed.append(text)
+        return Source(text, longest=longest)
+
+    monkeypatch.setattr(sources, "Source", counted)
+    cache.clear()
+    unit = (
+        "def advance(net, rows, adam):\n    error = net(rows['pixels']).sum()\n    error.backward()\n    adam.step()\n"
+    )
+    texts = [f"# {seed}\n" + unit * (30_000 // len(unit)) for seed in range(12)]
+    for text in (*texts, *texts):
+        sources.python_source(text)
+    assert len(parsed) == 12
+
+
 _SHARED = (ast.expr_context, ast.operator, ast.unaryop, ast.cmpop, ast.boolop)
 """One object for all places."""

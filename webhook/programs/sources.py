@@ -12,7 +12,7 @@ from webhook.programs.shell import NotRead
 
 _LETTER: Final = 100
 """Bytes that a tree takes for each character of ordinary text, measured; what one review reads finds a place."""
-_NODE: Final = 620
+_NODE: Final = 450
 """Those that it takes for each mark, where the text is denser."""
 
 
