@@ -24,9 +24,11 @@ def heredoc(text: str) -> tuple[list[str], list[str]]:
 
 CHAIN = "x0 = 'aaaaaaaa'\n" + "\n".join(f"x{i} = x{i - 1} + x{i - 1}" for i in range(1, 60))
 SAVES = (
-    "import os\nimport torch\nos.remove('a')\nfor step in range(9):\n    loss.backward()\n"
-    "    torch.save({'model': m.state_dict(), 'optimizer': o.state_dict()}, f'/mnt/ckpt/run/{step}.pt')\n"
-    "m.load_state_dict(torch.load('/mnt/ckpt/run/1.pt')['model'])\n"
+    "import os\nimport torch\nos.remove('a')\nwhole = torch.load(os.environ['NEWEST'])\n"
+    "m.load_state_dict(whole['model'])\no.load_state_dict(whole['optimizer'])\n"
+    "for step in range(whole['step'], 9):\n    loss.backward()\n"
+    "    whole = {'model': m.state_dict(), 'optimizer': o.state_dict(), 'step': step}\n"
+    "    torch.save(whole, f'/mnt/ckpt/run/{step}.pt')\n"
 )
 CASES = {
     "1 MiB": bash("a" * 2**20),

@@ -103,6 +103,7 @@ class _Beside:
 
     key = "beside"
     size = (0, 0)
+    checkout = True
 
     def __init__(self, files: _Files, folder: str) -> None:
         self._files = files

@@ -7,7 +7,7 @@ from collections.abc import Hashable
 from itertools import count
 from typing import Final
 
-from webhook.model.files import LONGEST, File, Lost
+from webhook.model.files import FROM_CHECKOUT, File, Lost
 from webhook.model.finding import Origin
 from webhook.model.path import components
 
@@ -69,10 +69,12 @@ class Checkout:
             more = f" among its first {MOST} files" if self.cut else ""
             return Lost(f"{self.folder} has no {parts[-1]}{more}")
         root = tuple(components(working_dir))
-        if root and parts[: len(root)] == root and parts[len(root) :] in named:
-            return self._taken(parts[len(root) :], parts, path)
         common = {one: _common_end(one, parts) for one in named}
         best = max(common.values())
+        # A working directory below the root of the image's own is a folder of the checkout, where that has one.
+        deeper = len(root) > 1 and best > len(parts) - len(root)
+        if root and parts[: len(root)] == root and parts[len(root) :] in named and not deeper:
+            return self._taken(parts[len(root) :], parts, path)
         fitting = [one for one in named if common[one] == best]
         # Of equal ends the one at the root of the checkout, which is what a Dockerfile copies.
         whole = [one for one in fitting if len(one) == best]
@@ -92,13 +94,13 @@ class Checkout:
         name = os.path.join(self.folder, *inside)  # noqa: PTH118 - pathlib alone would be a tenth of the start-up time
         try:
             with open(name, "rb") as stream:  # noqa: PTH123
-                text = stream.read(4 * LONGEST + 4).decode("utf-8-sig", "strict")
+                text = stream.read(4 * FROM_CHECKOUT + 4).decode("utf-8-sig", "strict")
                 executable = bool(os.fstat(stream.fileno()).st_mode & 0o111)
         except UnicodeDecodeError as error:
             # What was cut in the middle of a letter is too long all the same.
             if error.reason != "unexpected end of data":
                 return Lost(f"{name} is binary or not UTF-8")
-            text, executable = " " * (LONGEST + 1), True
+            text, executable = " " * (FROM_CHECKOUT + 1), True
         except OSError as error:
             return Lost(f"{name}: {error.strerror}")
         if "\0" in text:

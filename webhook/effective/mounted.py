@@ -89,6 +89,8 @@ class _Mount(Struct, frozen=True):
 class Mounted:
     """The mounted files of one container (``webhook.model.files.Files``)."""
 
+    checkout = False
+
     def __init__(self, mounts: Sequence[_Mount], key: Hashable, size: tuple[int, int]) -> None:
         self._mounts = {mount.path: mount for mount in mounts}
         """By path; of two at one path the later, which covers it."""
@@ -138,6 +140,8 @@ class Mounted:
 
 class InReach:
     """The mounted files of a container before those of its image, which a checkout has."""
+
+    checkout = True
 
     def __init__(self, mounted: Mounted | None, source: Source, working_dir: str) -> None:
         self._mounted = mounted

@@ -13,6 +13,10 @@ LONGEST: Final = 32768
 """Characters of one file that is read."""
 
 
+FROM_CHECKOUT: Final = 4 * LONGEST
+"""Those of one file of a checkout, which the user has at hand: an admission has none."""
+
+
 class File(Struct, frozen=True):
     """A text that a container can open at ``path``; ``origin`` is what to edit.
 
@@ -61,6 +65,11 @@ class Files(Protocol):
     @property
     def size(self) -> tuple[int, int]:
         """Characters that may be read, and about how many nodes their trees have."""
+        ...
+
+    @property
+    def checkout(self) -> bool:
+        """Whether they are all that the image is built from, so that what is not among them is a package."""
         ...
 
     def find(self, path: str) -> File | Lost | None:

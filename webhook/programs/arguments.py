@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
+from webhook.programs.bound import is_sure
 from webhook.programs.constructs import Around, Binding, Call
 from webhook.programs.literals import kind_of_name
 from webhook.programs.parsed import index_of
@@ -19,6 +20,8 @@ from webhook.programs.values import UNKNOWN, Text, Unknown, Value, after_mark, h
 if TYPE_CHECKING:
     from webhook.programs.python import Python
 
+_CONDITIONS: Final = 6
+"""How deep a condition is followed by which an argument may be set."""
 _TYPES: Final = {"int": int, "float": float}
 _TEXTS: Final = frozenset(("str", "pathlib.Path", "os.path.expanduser", "os.path.abspath"))
 
@@ -30,7 +33,9 @@ def argument_of(python: Python, node: ast.Attribute, around: Around | None, dept
     makes that flag unknown. An argument that the program sets by itself, or defines twice, is not told.
     """
     table = _arguments(python)
-    made = table.get(node.attr) if table else None
+    made = table.get(node.attr) if table is not None else None
+    if made is None and depth < _CONDITIONS:
+        made = _left_alone(python, node.attr, depth)
     if made is None:
         return _from_dictionary(python, node, around, depth) or dataclass_field(python, node, around, depth)
     if not _is_parsed(python, node.value, around):
@@ -52,6 +57,20 @@ def argument_of(python: Python, node: ast.Attribute, around: Around | None, dept
         required = python.argument(made, "required", default=False)
         return _default(python, made, depth, None) if required is False else UNKNOWN
     return _as_type(python, made, given)
+
+
+def _left_alone(python: Python, name: str, depth: int) -> Call | None:
+    """The definition of an argument that the program sets by itself under conditions alone that do not hold."""
+    made: Call | None = python.memo.get("all arguments", {}).get(name)
+    if made is None:
+        return None
+    given = [
+        one
+        for (_, written), found in python.source.bindings.items()
+        if written.endswith(f".{name}") and _is_elsewhere(written)
+        for one in found
+    ]
+    return made if given and all(is_sure(python, one.around, set(), depth + 1) is False for one in given) else None
 
 
 def _from_dictionary(python: Python, node: ast.Attribute, around: Around | None, depth: int) -> Value:
@@ -251,12 +270,27 @@ def _arguments(python: Python) -> dict[str, Call]:
                 twice.update((name,) if name in memo else ())
                 memo[name] = call
         own = _filled(python) | twice
+        every = {name: call for name, call in memo.items() if name not in twice}
         memo = {name: call for name, call in memo.items() if name not in own}
         # Whatever is taken out of a file or a dictionary may be any of them.
-        if any(True for _ in python.named("setattr", "Namespace", "set_defaults")) or _is_updated(python):
-            memo = {}
-        python.memo["arguments"] = memo
+        if any(
+            _fills_any(python, call) for call in python.named("setattr", "Namespace", "set_defaults")
+        ) or _is_updated(python):
+            memo, every = {}, {}
+        python.memo["arguments"], python.memo["all arguments"] = memo, every
     return memo
+
+
+def _fills_any(python: Python, call: Call) -> bool:
+    """``setattr(args, name, value)``, and not ``setattr(module, name, layer)``."""
+    if call.attr != "setattr" or not call.node.args:
+        return True
+    told = python.text(call.node.args[0]).lower()
+    return told == "self" or any(word in told for word in _OPTIONS)
+
+
+_OPTIONS: Final = ("arg", "opt", "cfg", "conf", "flag", "hp", "names", "setting")
+"""Parts of what the arguments of a program are called."""
 
 
 def _is_updated(python: Python) -> bool:

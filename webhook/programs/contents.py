@@ -138,6 +138,8 @@ def is_weights(save: Save) -> bool:
     node = save.call.argument("obj", 0) or save.call.argument("state_dict", 0)
     if node is None:
         return False
+    if isinstance(node, ast.Name | ast.Attribute) and _is_trained(python, python.source.dotted(node)[0]):
+        return True
     origins = python.origins(node, save.call.around)
     return bool(origins) and all(
         _holds_weights(python, origin, where)
@@ -184,7 +186,9 @@ def _holds_weights(python: Python, node: ast.expr, around: Around | None, depth:
     if isinstance(node, ast.Name | ast.Attribute):
         # torch.save(model): the object itself, of which nothing is known but its name.
         last = python.source.dotted(node)[0].lower().rpartition(".")[2]
-        return last == "ema" or (last.endswith(("model", "net", "network")) and _is_model(python, node))
+        if last == "ema" or (last.endswith(("model", "net", "network")) and _is_model(python, node)):
+            return True
+        return isinstance(node, ast.Name) and _is_trained(python, node.id)
     if not isinstance(node, ast.Dict) or depth > 4:
         return False
     items: list[tuple[str, ast.expr, Around | None]] = []
@@ -233,6 +237,20 @@ def _is_plain(python: Python, node: ast.expr) -> bool:
     return any(word in last for word in _PLAIN) and "opt" not in last and "state" not in last
 
 
+def _is_trained(python: Python, name: str) -> bool:
+    """Whether an optimizer is made with the parameters of what has that name."""
+    trained: frozenset[str] | None = python.memo.get("trained")
+    if trained is None:
+        found = set()
+        for call in python.methods("parameters"):
+            if isinstance(call.receiver, ast.Name | ast.Attribute):
+                found.add(python.source.dotted(call.receiver)[0].removesuffix(".module"))
+        trained = python.memo["trained"] = frozenset(one for one in found if "optim" not in one)
+    return name in trained
+
+
 def _is_model(python: Python, node: ast.expr) -> bool:
+    if _is_trained(python, python.source.dotted(node)[0].removesuffix(".module")):
+        return True
     name = python.source.dotted(node)[0].lower().removesuffix(".module").rpartition(".")[2]
     return any(word in name for word in _MODELS) and "train" not in name and "optim" not in name

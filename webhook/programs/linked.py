@@ -22,6 +22,20 @@ DEEPEST: Final = 4
 """Imports from the program to a module that is followed."""
 MOST: Final = 24
 """Modules of one program."""
+_LOOKED_AT: Final = 1024 * 1024
+"""Characters of a program's modules that are looked at, be they read or not."""
+_CONCERNS: Final = re.compile(
+    r"(?i)\bsave|_save|resum|restor|torch\.load|load_(?:state|checkpoint|ckpt|model|weight|latest|last|snapshot|net)"
+    r"|(?<!np\.)(?<!json\.)(?<!yaml\.)(?<!numpy\.)\bload\(|pickle|ckpt|checkpoint(?!ing|_?wrapper|\.checkpoint|\()"
+    r"|rmtree|unlink|os\.remove|add_argument|DEFINE_|environ|getenv|(?:out|output|exp|log|work|run|result)s?_?dir"
+    r"|chdir|signal|callback|backward\(|\.fit\(|yaml|omegaconf|hydra|@dataclass|config|(?-i:DIR\b|PATH\b|SAVE|LOAD)"
+)
+"""What a module has that says anything of checkpoints, settings or the loop. One without it is a network or data."""
+_GOES_BACK: Final = re.compile(
+    r"(?i)resum|restor|torch\.load|load_(?:state|checkpoint|ckpt|model|weight|latest|last|snapshot|net)|rmtree|unlink"
+    r"|os\.remove|\.save\(|save_"
+)
+"""What a module has that saves, reads back or removes. Where one has no room that lacks it, nothing is missed."""
 _IMPORTS: Final = 200
 """Imports of one text that are looked at."""
 _ABOVE: Final = 3
@@ -62,8 +76,8 @@ def link(text: str, folder: str, more: Sequence[str], opened: Open, room: int) -
     ``folder`` is where the program lies, ``more`` are other folders that modules come from; ``room`` is how many
     characters the modules may have. Raises ``NotRead`` where the program itself cannot be parsed.
     """
-    modules, left_out = _modules(text, folder, more, opened, room)
-    while modules:
+    modules, harmless, left_out = _modules(text, folder, more, opened, room)
+    while modules or harmless:
         parts = [text]
         line = text.count("\n") + 2
         for module in modules.values():
@@ -80,7 +94,7 @@ def link(text: str, folder: str, more: Sequence[str], opened: Open, room: int) -
                 raise
             left_out = modules.pop(wrong).place.field, str(reason)
             continue
-        _join(tree, text.count("\n") + 1, modules)
+        _join(tree, text.count("\n") + 1, modules, harmless)
         segments = tuple((module.first, module.place) for module in modules.values())
         return Linked(Source(whole, tree), segments, left_out)
     return Linked(None, (), left_out)
@@ -96,9 +110,12 @@ def _is_python(text: str) -> bool:
 
 def _modules(
     text: str, folder: str, more: Sequence[str], opened: Open, room: int
-) -> tuple[dict[str, _Module], tuple[str, str] | None]:
-    """The modules in reach by the path of each, in the order in which they are met; and why one is not among them."""
+) -> tuple[dict[str, _Module], set[str], tuple[str, str] | None]:
+    """The modules in reach by the path of each, in the order in which they are met; the names of those that do nothing
+    for or against a resume; and why one is not among them."""
     found: dict[str, _Module] = {}
+    harmless: set[str] = set()
+    looked_at = 0
     left_out: tuple[str, str] | None = None
     above = folder.split("/")
     folders = [folder, *more]
@@ -112,18 +129,27 @@ def _modules(
                 if path in found or path in tried:
                     break
                 tried.add(path)
-                at = opened(path)
+                at = opened(path) if looked_at < _LOOKED_AT else None
                 if at is None:
                     continue
-                if len(found) >= MOST or depth >= DEEPEST or len(at[0]) > room:
-                    left_out = left_out or (path, "imports lead to more than is read of one program")
+                looked_at += len(at[0])
+                own_text = at[0].replace("\r\n", "\n")
+                if _CONCERNS.search(own_text) is None:
+                    harmless.add(name)
+                    if depth < DEEPEST:
+                        pending.append((own_text, where, depth + 1))
                     break
-                room -= len(at[0])
-                module = _Module(name, where, at[0].replace("\r\n", "\n"), at[1])
-                found[path] = module
-                pending.append((module.text, where, depth + 1))
+                if len(found) >= MOST or depth >= DEEPEST or len(own_text) > room:
+                    if _GOES_BACK.search(own_text) is None:
+                        harmless.add(name)
+                    else:
+                        left_out = left_out or (path, "imports lead to more than is read of one program")
+                    break
+                room -= len(own_text)
+                found[path] = _Module(name, where, own_text, at[1])
+                pending.append((own_text, where, depth + 1))
                 break
-    return found, left_out
+    return found, harmless, left_out
 
 
 def _imported(text: str) -> Iterator[tuple[str, int]]:
@@ -166,7 +192,7 @@ def _candidates(name: str, dots: int, here: str, folders: Sequence[str]) -> Iter
         yield f"{base}/__init__.py", base
 
 
-def _join(tree: ast.Module, program: int, modules: Mapping[str, _Module]) -> None:
+def _join(tree: ast.Module, program: int, modules: Mapping[str, _Module], harmless: set[str]) -> None:
     """Makes one program of the tree: ``program`` is the number of its own lines."""
     own = [node for node in tree.body if node.lineno <= program]
     defined = {name for node in own for name in _defines(node)}
@@ -180,7 +206,7 @@ def _join(tree: ast.Module, program: int, modules: Mapping[str, _Module]) -> Non
         defined.update(given)
         body.append(node)
     tree.body = [*own, *body]
-    aliases = _take_imports_out(tree, {module.name for module in modules.values()})
+    aliases = _take_imports_out(tree, {module.name for module in modules.values()} | harmless)
     if aliases:
         _put_names(tree, aliases)
     tree.body = list(_used(tree.body, program))

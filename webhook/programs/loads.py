@@ -1,4 +1,4 @@
-"""What a program reads back: the calls that load a checkpoint, and whether anything in it could."""
+"""What a program reads back: the calls that load a checkpoint, and what is known of the packages that it imports."""
 
 from __future__ import annotations
 
@@ -30,17 +30,6 @@ _METHODS: Final[dict[str, tuple[int | None, str]]] = {
     "load_weights": (0, "filepath"),
     "load_model": (0, "fname"),
 }
-_WORDS: Final = (
-    "load",
-    "resum",
-    "restor",
-    "from_checkpoint",
-    "from_pretrained",
-    "ckpt_path",
-    "init_model",
-    "xgb_model",
-)
-"""Parts of a call's or argument's name by which something may be read back."""
 
 
 class Load(Struct, frozen=True):
@@ -77,45 +66,6 @@ def _load(python: Python, call: Call, name: str, position: int | None, keyword: 
     return Load(python, call, node, value, name)
 
 
-def may_load(script: Script) -> bool:
-    """Whether anything that the program calls or imports could read a checkpoint: by its name, or because it is unseen.
-
-    Only where this is False does the absence of a load mean anything.
-    """
-    found = script.memo.get("may_load")
-    if found is None:
-        found = not script.whole or bool(script.unread) or any(_may_load(python) for python in script.pythons)
-        script.memo["may_load"] = found
-    return bool(found)
-
-
-def _may_load(python: Python) -> bool:
-    source = python.source
-    if source.stars or (not source.modules <= known_packages() and unseen_may_load(python)):
-        return True
-    names = {attr.lower() for attr, calls in source.by_attr.items() if _is_seen_to_load(python, attr, calls)}
-    for call in source.calls:
-        for keyword in call.node.keywords:
-            # What a loop runs over is data: ``model(**batch)``.
-            if keyword.arg or not _is_of_loop(python, keyword.value, call):
-                names.add((keyword.arg or "load").lower())
-    told = " ".join(names)
-    if any(word in told for word in _WORDS):
-        return True
-    return any(
-        any(word in name.lower() for word in ("load_", "resum", "restor")) and not reads_data(name)
-        for name in source.functions
-    )
-
-
-def _is_seen_to_load(python: Python, attr: str, calls: list[Call]) -> bool:
-    """Whether calls of that name count: data is told by its name, and what a function of the text does is seen."""
-    if attr.lower() in _DATA or reads_data(attr):
-        return False
-    own = attr in python.source.functions and attr not in python.source.repeated
-    return not own or any(call.imported for call in calls) or any(word in attr.lower() for word in ("resum", "restor"))
-
-
 def reads_data(name: str) -> bool:
     """``prepare_dataloader``, ``load_images``, ``TrainDataset``: named for data, and not for a checkpoint."""
     words = set(words_in(name))
@@ -129,11 +79,6 @@ _OF_RUNS: Final = frozenset(
     )
 )
 """Words by which a name may be that of a run's state after all."""
-
-
-def _is_of_loop(python: Python, node: ast.expr, call: Call) -> bool:
-    bound = python.bindings(node, call.around)
-    return bool(bound) and all(one.how in ("for", "unpacked") and one.value is None for one in bound)
 
 
 def unseen_may_load(python: Python) -> bool:
@@ -183,7 +128,7 @@ _TOLD: Final = (
     *("param", "flag", "hp", "self", "state", "engine", "environ", "getenv", "folder", "root", "/"),
 )
 """Parts of arguments that say where checkpoints are, or that are what is restored."""
-_DATA: Final = frozenset(("load_dataset", "dataloader", "load_from_disk", "load_metric", "safe_load", "loads"))
+NAMES_OF_DATA: Final = frozenset(("load_dataset", "dataloader", "load_from_disk", "load_metric", "safe_load", "loads"))
 
 
 def known_packages() -> frozenset[str]:
@@ -239,6 +184,12 @@ _PACKAGES: Final = frozenset(
         "tensorflow",
         "stable_baselines3",
         "gymnasium",
+        *("absl", "click", "fire", "tyro", "jsonargparse", "hydra", "omegaconf", "termcolor", "loguru", "prettytable"),
+        *("tensorboardX", "tensorboard_logger", "comet_ml", "neptune", "mlflow", "torchinfo", "torchsummary", "git"),
+        *("gym", "ale_py", "timm", "clip", "apex", "seaborn", "numba", "h5py", "imageio", "skimage", "albumentations"),
+        *("joblib", "pynvml", "torchmetrics", "fsspec", "dotenv", "setproctitle", "pytorch_fid", "lpips", "kornia"),
+        *("librosa", "soundfile", "jiwer", "sacrebleu", "seqeval", "nibabel", "networkx", "rdkit", "ogb", "spacy"),
+        *("torch_geometric", "torch_scatter", "torch_sparse", "xformers", "flash_attn", "triton", "scipy", "regex"),
     )
 )
 

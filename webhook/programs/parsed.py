@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
@@ -191,12 +192,18 @@ class Source:
                     self.bindings.setdefault((0, self.dotted(one)[0]), []).append(bound)
 
 
+_ASYNC: Final = re.compile(r"\basync(?=\s*=)")
+
+
 def parse(text: str) -> ast.Module:
     """The tree of a text. Raises ``NotRead``."""
     try:
         return ast.parse(text)
     except SyntaxError as fault:
         cleaned = _without_magics(text)
+        if "async" in text:
+            # A keyword of that name was Python until 3.7: ``x.cuda(async=True)``.
+            cleaned = _ASYNC.sub("asyn_", cleaned or text)
         if cleaned is not None:
             try:
                 return ast.parse(cleaned)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct, field
 
-from webhook.model.files import File, Files, Lost
+from webhook.model.files import FROM_CHECKOUT, File, Files, Lost
 from webhook.model.path import components
 from webhook.model.script import Launch, Place
 from webhook.programs.config import Config, read_config
@@ -115,6 +115,8 @@ class Script(Struct):
     """Scripts that are started and whose text is not here, as the command names them."""
     lost: tuple[tuple[str, Lost], ...] = ()
     """Paths of programs and files that lie on a volume and gave no text, each with the reason."""
+    checkout: bool = False
+    """Whether all that the image is built from is in reach, so that what is imported from elsewhere is a package."""
     memo: dict[str, Any] = field(default_factory=dict)
     """For whoever asks twice: lives as long as this object."""
 
@@ -174,9 +176,15 @@ class Script(Struct):
         saves beside its storage lacks the rest as well. A place of its own from the root is meant to be another.
         """
         beginning = head(path)
-        return self.on_volume(path) or bool(
-            self.launch.directories and beginning and beginning[0] not in "/~$" and "://" not in beginning
-        )
+        if self.on_volume(path):
+            return True
+        if not self.launch.directories or not beginning or "://" in beginning:
+            return False
+        if beginning[0] == "/":
+            # Beside the program, by ``os.path.dirname(__file__)`` or ``os.getcwd()``.
+            here = self.pythons[0].folder if self.pythons else None
+            return isinstance(here, str) and here.strip("/") != "" and lies_in(path, here)
+        return beginning[0] not in "~$"
 
     @property
     def wants_checkpoints(self) -> bool:
@@ -224,6 +232,8 @@ class Gathered:
         self.env = env
         self.launch = launch
         self.given = reach
+        self.checkout = reach is not None and reach.checkout
+        self.longest = FROM_CHECKOUT if self.checkout else LONGEST
         self.lost: dict[str, Lost] = {}
         self.settings: dict[str, Config | None] = {}
         self.opened = 0
@@ -259,9 +269,10 @@ class Gathered:
             return None
         place = Place(found.path, 0, 1)
         self.opened += len(found.text)
-        if len(found.text) > LONGEST or self.opened > _OPENED:
-            most = LONGEST if len(found.text) > LONGEST else _OPENED
-            more = "" if len(found.text) > LONGEST else " with those before it"
+        longest, opened = self.longest, _OPENED * self.longest // LONGEST
+        if len(found.text) > longest or self.opened > opened:
+            most = longest if len(found.text) > longest else opened
+            more = "" if len(found.text) > longest else " with those before it"
             self.unread.append((Place(found.path, 0), f"it is longer than {most // 1024} KiB{more}"))
             return None
         if not found.executable and command is not None and command.words and command.words[0] == file:
@@ -338,7 +349,7 @@ class Gathered:
         """Takes in a Python program by its text; ``line`` starts it."""
         try:
             self.read_so_far += len(text)
-            longest = _ALONE if self.launch.alone else LONGEST
+            longest = _ALONE if self.launch.alone else self.longest
             if self.read_so_far > 2 * longest:
                 raise NotRead(f"its programs are longer than {2 * longest // 1024} KiB together")
             text = dedented(text)
@@ -377,7 +388,7 @@ class Gathered:
             found = self.given.beside(path)
             return None if found is None else (found.text, Place(found.path, 0, 1))
 
-        linked = link(text, folder, more, opened, 2 * LONGEST - self.read_so_far)
+        linked = link(text, folder, more, opened, 2 * self.longest - self.read_so_far)
         if linked.source is not None:
             self.read_so_far += len(linked.source.text) - len(text)
         if linked.left_out is not None:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from webhook.model.script import Place
-from webhook.programs.bound import bound, holds, truth
+from webhook.programs.bound import bound, holds, is_sure, truth
 from webhook.programs.constructs import Around, Binding, Call
 from webhook.programs.literals import (
     ENVIRONMENT_KINDS,
@@ -306,6 +306,8 @@ class Python:
     def _name(self, node: ast.Name, around: Around | None, depth: int) -> Value:
         if node.id.startswith(HIDDEN):
             return hidden_kind(node.id)
+        if node.id == "__file__":
+            return self._own_file(node)
         lowered = node.id.lower()
         found = self.bindings(node, around)
         if not found:
@@ -315,6 +317,14 @@ class Python:
             kind = kind_of_name(lowered) or ("loop" if any(one.how in ("for", "+=") for one in found) else "")
             return Unknown(kind, node.id)
         return value
+
+    def _own_file(self, node: ast.Name) -> Value:
+        """The path of the file that a line stands in, where it is told from the root."""
+        place = self.at(node)
+        if place.in_file and place.field.startswith("/"):
+            return place.field
+        found = join_path((self.folder, self.file)) if self.file else UNKNOWN
+        return self.file if self.file.startswith("/") else found
 
     def _attribute(self, node: ast.Attribute, around: Around | None, depth: int) -> Value:
         name, imported = self.source.dotted(node)
@@ -336,11 +346,14 @@ class Python:
                 return base.rstrip("/").rpartition("/")[2] if node.attr == "name" else UNKNOWN
         # ``args.out = join(args.out, stamp)``: what stands on the right is what it was before.
         found = [one for one in self._few((0, name)) if not holds(one.value, node)]
+        called = self.source.by_attr
+        if found and "add_argument" in called and depth < _FOLLOWED:
+            # ``if args.resume: args.out = dirname(args.resume)`` is not run where nothing is to be resumed.
+            found = [one for one in found if is_sure(self, one.around, set(), depth + 1) is not False]
         if found:
             value = bound(self, found, node, around, depth)
             if not isinstance(value, Unknown) or value.kind:
                 return value
-        called = self.source.by_attr
         if not found and ("add_argument" in called or "parse_args_into_dataclasses" in called) and depth < _FOLLOWED:
             from webhook.programs.arguments import argument_of
 
@@ -419,6 +432,8 @@ class Python:
             return {str(one.arg): self._value(one.value, around, depth) for one in node.keywords}
         if name == "os.path.expandvars" and node.args:
             return self._expanded(self._value(node.args[0], around, depth))
+        if name in ("os.getcwd", "pathlib.Path.cwd"):
+            return self.folder if isinstance(self.folder, str) else "."
         if name in ("os.path.dirname", "os.path.basename") and len(node.args) == 1:
             return end_of_path(self._value(node.args[0], around, depth), name == "os.path.dirname")
         function = function_of(self, node, around)

@@ -7,11 +7,12 @@ from typing import Final
 
 from msgspec import Struct
 
-from webhook.programs.contents import is_optimizer
+from webhook.programs.contents import is_optimizer, is_weights
 from webhook.programs.flow import in_loop, is_no_start
 from webhook.programs.names import Save, saves
 from webhook.programs.program import Script
 from webhook.programs.python import Around, Call, Python
+from webhook.programs.values import head
 
 _LOADS: Final = ("torch.load", "joblib.load", "pickle.load")
 _ELSEWHERE: Final = ("pretrain", "init", "weights", "teacher", "best", "base", "finetune", "backbone", "imagenet")
@@ -58,6 +59,15 @@ def kept(script: Script, python: Python) -> list[Save]:
         for save in saves(script)
         if save.python is python and save.function == "torch.save" and in_loop(python, save.call) and _is_state(save)
     ]
+
+
+def goes_somewhere(script: Script, save: Save) -> bool:
+    """Whether a run's state goes to a place of which nothing is known, where a directory is declared."""
+    return (
+        bool(script.launch.directories)
+        and not head(save.value)
+        and (is_weights(save) or any(one.call is save.call for one in kept(script, save.python)))
+    )
 
 
 def _is_state(save: Save) -> bool:

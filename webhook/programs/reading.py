@@ -107,6 +107,7 @@ class _Reader(Gathered):
             self.first or "program",
             tuple(dict.fromkeys(self.missing)),
             tuple(self.lost.items()),
+            self.checkout,
         )
 
     def _run(self, line: Line) -> None:

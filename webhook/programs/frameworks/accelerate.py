@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from webhook.programs import UNKNOWN, Call, Python, Script
+from webhook.programs.back import may_load
 from webhook.programs.frameworks.copies import cleans_up, copies_of
 from webhook.programs.frameworks.framework import Framework, Setting, Use, call_setting, turned
-from webhook.programs.loads import may_load
 from webhook.programs.names import saves
 from webhook.programs.values import is_true
 

@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from typing import Final
 
 from webhook.programs import UNKNOWN, Python, Script
+from webhook.programs.back import may_load
 from webhook.programs.frameworks.copies import copies_of
 from webhook.programs.frameworks.framework import Framework, Setting, Use
-from webhook.programs.loads import may_load
 from webhook.programs.names import Save, saves
 
 _SAVES: Final = ("torch.distributed.checkpoint.save", "torch.distributed.checkpoint.async_save")

@@ -19,7 +19,17 @@ from typing import Final
 from webhook.programs import UNKNOWN, Call, Invocation, Python, Script, Value
 from webhook.programs.arguments import DATACLASSES, hides_flags, names_file
 from webhook.programs.corrected import in_line, looked_for
-from webhook.programs.frameworks.framework import Framework, Setting, Use, call_setting, flag_setting, is_open, turned
+from webhook.programs.frameworks.framework import (
+    Framework,
+    Options,
+    Setting,
+    Use,
+    call_setting,
+    flag_setting,
+    is_open,
+    options,
+    turned,
+)
 from webhook.programs.frameworks.odh_sdk import is_patched
 from webhook.programs.pasted import headed, quoted
 from webhook.programs.values import is_true
@@ -141,7 +151,37 @@ def _in_text(script: Script, python: Python) -> Iterator[Use]:
     if any(_parses_arguments(python, call) for call in _parsing(python)):
         invocation = next((one for one in script.invocations if one.python is python), None)
         if invocation is not None:
-            yield _from_flags(invocation, python, resume)
+            recipe = _recipe(script, python, invocation)
+            yield _from_flags(invocation, python, resume) if recipe is None else _from_recipe(recipe, python, resume)
+
+
+def _recipe(script: Script, python: Python, invocation: Invocation) -> Options | None:
+    """The command line with the file that ``--config`` names, which TRL's parser reads below the flags."""
+    if invocation.flag("config") is None or not any(True for _ in python.methods("parse_args_and_config")):
+        return None
+    found = options(script, invocation, "config")
+    return found if found.whole_file is not None and not found.partial else None
+
+
+def _from_recipe(given: Options, python: Python, resume: Setting | None) -> Use:
+    """As ``TrlParser.parse_args_and_config`` does (trl/scripts/utils.py of TRL 0.20): flags win over the file."""
+    strategy = given.setting("save_strategy", default="steps")
+    every = given.setting("save_steps", default=500)
+    only_model = given.setting("save_only_model", default=False)
+    return Use(
+        FRAMEWORK,
+        given.invocation.place,
+        python,
+        None,
+        given.invocation,
+        directory=given.setting("output_dir", default=UNKNOWN),
+        resume=resume,
+        keep=given.setting("save_total_limit", default=None),
+        every=every if strategy.value == "steps" else turned(every, UNKNOWN),
+        saves=turned(strategy, _saves(strategy.value)),
+        until=given.setting("max_steps", default=-1),
+        full=turned(only_model, _not(only_model.value)),
+    )
 
 
 def _parsing(python: Python) -> Iterator[Call]:

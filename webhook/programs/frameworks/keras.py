@@ -14,9 +14,9 @@ from collections.abc import Iterator
 from typing import Final
 
 from webhook.programs import UNKNOWN, Call, Python, Script
+from webhook.programs.back import may_load
 from webhook.programs.frameworks.copies import cleans_up
 from webhook.programs.frameworks.framework import Framework, Setting, Use, call_setting, turned
-from webhook.programs.loads import may_load
 from webhook.programs.values import head
 
 _MODULES: Final = ("keras", "tensorflow", "tf_keras")
@@ -52,7 +52,7 @@ def _of_backup(python: Python, backup: Call) -> Use:
 def _of_checkpoint(script: Script, python: Python, callback: Call) -> Use:
     path = call_setting(python, callback, "filepath", UNKNOWN, 0)
     best = python.argument(callback, "save_best_only", default=False) is not False
-    reads = may_load(script) or "initial_epoch" in python.source.code
+    reads = may_load(script)
     numbered = "{epoch" in head(path.value) and not best and not cleans_up(python)
     return Use(
         FRAMEWORK,

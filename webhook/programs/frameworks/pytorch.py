@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from typing import Final
 
 from webhook.programs import UNKNOWN, Python, Script
+from webhook.programs.back import may_load
 from webhook.programs.frameworks.copies import copies_of
 from webhook.programs.frameworks.framework import Framework, Setting, Use
 from webhook.programs.frameworks.hf_trainer import is_trainer
-from webhook.programs.loads import may_load
 from webhook.programs.names import Save, saves
 from webhook.programs.values import head
 

@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from typing import Final
 
 from webhook.programs import UNKNOWN, Call, Python, Script
+from webhook.programs.back import may_load
 from webhook.programs.frameworks.copies import cleans_up
 from webhook.programs.frameworks.framework import Framework, Setting, Use, call_setting, turned
-from webhook.programs.loads import may_load
 
 _MODULES: Final = frozenset(("stable_baselines3", "sb3_contrib"))
 _CALLBACKS: Final = ("stable_baselines3.CheckpointCallback",)

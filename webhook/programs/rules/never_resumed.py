@@ -27,13 +27,14 @@ from webhook.model.finding import Severity
 from webhook.model.rule import ProgramRule
 from webhook.model.script import Lines, Remark
 from webhook.programs import Call, Python, Script, Value
+from webhook.programs.back import may_load
 from webhook.programs.flow import in_loop, loop_learns
 from webhook.programs.frameworks import Use, find_calls, find_uses, mended, told
 from webhook.programs.frameworks.framework import call_setting
 from webhook.programs.frameworks.hf_trainer import arguments_calls, resumed, train_calls
-from webhook.programs.loads import may_load
 from webhook.programs.names import Save, saves
 from webhook.programs.pasted import loop_of
+from webhook.programs.readback import goes_somewhere
 from webhook.programs.restored import restored
 from webhook.programs.values import head, said, shown
 
@@ -55,11 +56,11 @@ def look(script: Script) -> Iterator[Remark]:
 
 def _hugging_face(script: Script, use: Use, python: Python) -> Iterator[Remark]:
     trains = train_calls(python)
-    if not trains or use.partial or any(_is_told(python, call) for call in trains):
+    if not trains or any(_is_told(python, call) for call in trains):
         return
     if use.saves is None or use.saves.value is not True or use.directory is None:
         return
-    if not script.counts(use.directory.value):
+    if not script.counts(use.directory.value) and not (script.launch.directories and not head(use.directory.value)):
         return
     # What unused-resume-argument says of it is nearer to what was meant.
     if any(call_setting(python, call, _ARGUMENT, None).given for call in arguments_calls(python)):
@@ -106,7 +107,8 @@ def _loads_itself(python: Python) -> bool:
 def _not_told(script: Script, use: Use, python: Python) -> Iterator[Remark]:
     """Lightning's ``fit(model)`` without ``ckpt_path``, XGBoost's ``train()`` without ``xgb_model`` and the like."""
     resume, directory = use.resume, use.directory
-    if resume is None or resume.value is not None or use.partial:
+    keras = use.framework.id == "keras" and use.call is not None and not use.call.open_ended
+    if resume is None or resume.value is not None or (use.partial and not keras):
         return
     if directory is None or not (directory.given or script.wants_checkpoints):
         return
@@ -114,7 +116,7 @@ def _not_told(script: Script, use: Use, python: Python) -> Iterator[Remark]:
         return
     if use.saves is not None and use.saves.value is False:
         return
-    if any(
+    if not keras and any(
         word in python.source.code for word in ("load_from_checkpoint", "resume", "restore", "ckpt_path=", "torch.load")
     ):
         return
@@ -150,7 +152,7 @@ def _plain(script: Script) -> Iterator[Remark]:
     for save in saves(script):
         if not in_loop(save.python, save.call) or not loop_learns(save.python):
             continue
-        if not script.counts(save.value):
+        if not script.counts(save.value) and not goes_somewhere(script, save):
             continue
         path = save.python.text(save.path)
         yield Remark(

@@ -171,6 +171,7 @@ def _plain(script: Script) -> Iterator[Remark]:
     yield from _nothing(script)
     for python in script.pythons:
         yield from _fitted(script, python)
+        yield from _fitted_by_keras(python)
     found = saves(script)
     if not found or not all(_after(save) for save in found):
         return
@@ -238,6 +239,42 @@ def _fitted(script: Script, python: Python) -> Iterator[Remark]:
             subject=call.name,
         )
         return
+
+
+_OF_KERAS: Final = frozenset(("keras", "tensorflow", "tf_keras"))
+_KEEP: Final = ("ModelCheckpoint", "BackupAndRestore", "Saver", "CheckpointManager", "Checkpoint")
+_LAST: Final = frozenset(("save", "save_weights", "save_model", "export", "savedmodel"))
+
+
+def _fitted_by_keras(python: Python) -> Iterator[Remark]:
+    """Keras' ``model.fit()`` outside a loop without a callback that saves, and the model is saved behind it."""
+    source = python.source
+    if source.modules.isdisjoint(_OF_KERAS) or any(name in source.code for name in _KEEP):
+        return
+    fits = [call for call in python.methods("fit", "fit_generator") if in_loop(python, call) is not None]
+    if len(fits) != 1 or in_loop(python, fits[0]) or fits[0].open_ended:
+        return
+    hooks = fits[0].argument("callbacks")
+    if hooks is not None and not _are_known(python, hooks, fits[0].around):
+        return
+    if any("Callback" in python.text(base) for made in source.classes.values() for base in getattr(made, "bases", ())):
+        return
+    saved = [one for one in source.calls if one.attr in _LAST and (one.receiver is not None or one.imported)]
+    later = [one for one in saved if _is_of_model(python, one)]
+    if not later or not all(one.line > fits[0].line and in_loop(python, one) is False for one in later):
+        return
+    yield Remark(
+        python.at(later[0]),
+        f'the only save, "{said(python.text(later[0].node), 60)}", comes after "{said(fits[0].name, 30)}"',
+        'callbacks=[keras.callbacks.BackupAndRestore(os.environ["CKPT_DIR"], double_checkpoint=True)]',
+        subject=fits[0].name,
+    )
+
+
+def _is_of_model(python: Python, call: Call) -> bool:
+    """``model.save(path)``, ``tf.saved_model.save(model, path)``; not ``figure.save()``."""
+    named = python.text(call.node.func).lower()
+    return "model" in named or call.attr in ("save_weights", "export")
 
 
 def _in_the_loop(save: Save) -> str:

@@ -27,7 +27,7 @@ from webhook.model.addresses import scheme_of
 from webhook.model.finding import Severity
 from webhook.model.rule import ProgramRule
 from webhook.model.script import Lines, Remark
-from webhook.programs import Script, Value
+from webhook.programs import Call, Python, Script, Value
 from webhook.programs.flow import in_loop, is_no_start
 from webhook.programs.loads import Load, loads
 from webhook.programs.names import LOCAL, Save, saves
@@ -56,7 +56,7 @@ _WHOLE: Final = frozenset(
 def look(script: Script) -> Iterator[Remark]:
     # An object appears when it is whole, or not at all; bucket-mount speaks of what the mount refuses.
     bucket = bool(script.launch.cannot)
-    if any(attr in python.source.by_attr for python in script.pythons for attr in _MOVES):
+    if any(_moves(python, call) for python in script.pythons for call in python.methods(*_MOVES)):
         return
     read = [
         (_read(load, origin, around), load)
@@ -82,6 +82,15 @@ def look(script: Script) -> Iterator[Remark]:
             subject=path,
         )
         return
+
+
+def _moves(python: Python, call: Call) -> bool:
+    """Whether a call renames, links or copies a file; not ``name.replace("a", "b")`` or ``{...}.copy()``."""
+    if call.name.partition(".")[0] in ("os", "shutil"):
+        return True
+    if call.attr == "replace":
+        return len(call.node.args) == 1
+    return bool(call.node.args or call.node.keywords) and call.attr != "copy"
 
 
 def _read(load: Load, origin: ast.expr, around: Around | None) -> Value:

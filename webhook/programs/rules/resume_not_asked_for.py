@@ -26,9 +26,10 @@ from webhook.model.rule import ProgramRule
 from webhook.model.script import Remark
 from webhook.programs import UNKNOWN, Call, Invocation, Python, Script, Value
 from webhook.programs.arguments import flags_of, hides_flags
+from webhook.programs.back import asks_to_go_on, back, is_otherwise, may_be_unseen
 from webhook.programs.contents import is_optimizer
 from webhook.programs.corrected import in_line, with_node
-from webhook.programs.flow import callers_of, in_loop
+from webhook.programs.flow import callers_of, in_loop, loop_learns
 from webhook.programs.frameworks import Setting, Use, find_uses, mended
 from webhook.programs.frameworks.hf_trainer import resume_nodes
 from webhook.programs.loads import Load, loads, optional_arguments
@@ -66,8 +67,11 @@ def look(script: Script) -> Iterator[Remark]:
         )
     for invocation in script.invocations:
         if invocation.python is not None and not hides_flags(invocation.arguments):
-            yield from _in_text(script, invocation, invocation.python)
-            yield from _switched_off(script, invocation, invocation.python)
+            told = [
+                *_in_text(script, invocation, invocation.python),
+                *_switched_off(script, invocation, invocation.python),
+            ]
+            yield from told or _turned_off(script, invocation, invocation.python)
 
 
 def _in_text(script: Script, invocation: Invocation, python: Python) -> Iterator[Remark]:
@@ -155,6 +159,38 @@ def _switched_off(script: Script, invocation: Invocation, python: Python) -> Ite
         f'the program loads a checkpoint only where "{switch.name}" says so, and it is {_said(switch.value)}',
         _as_condition(script, python, switch.name),
         subject=switch.name,
+    )
+
+
+def _turned_off(script: Script, invocation: Invocation, python: Python) -> Iterator[Remark]:
+    """All that could bring the run back stands under settings that this start leaves off."""
+    if may_be_unseen(script) or (find_uses(script) and any(True for _ in resume_nodes(python))):
+        return
+    read = back(script, python)
+    asked = [one for one in read.off if asks_to_go_on(python, one.setting) and not is_otherwise(python, one)]
+    if read.could or not asked:
+        return
+    fits = any(use.framework.id == "keras" and use.python is python for use in find_uses(script))
+    if not fits and not (loop_learns(python) and any(in_loop(save.python, save.call) for save in saves(script))):
+        return
+    setting = asked[0].setting
+    written = python.text(setting)
+    made = optional_arguments(python).get(setting.attr) if isinstance(setting, ast.Attribute) else None
+    if made is not None:
+        flags = flags_of(made)
+        flag = next((flag for flag in flags if flag.startswith("--")), f"--{written.rpartition('.')[2]}")
+        yield Remark(
+            invocation.place,
+            f'"{invocation.name}" loads a checkpoint only with "{flag}", which this command does not give',
+            _looked_up(script, invocation, python, made, written.rpartition(".")[2], flag),
+            subject=flag,
+        )
+        return
+    yield Remark(
+        python.at(asked[0].test.lineno),
+        f'the program loads a checkpoint only where "{said(written)}" says so, and this start leaves it off',
+        f"# {said(written)}: true where there is a checkpoint, and the newest one then",
+        subject=written,
     )
 
 

@@ -19,18 +19,21 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from typing import Final
 
 from webhook.model.finding import Severity
 from webhook.model.rule import ProgramRule
 from webhook.model.script import Remark
 from webhook.programs import Call, Python, Script
-from webhook.programs.flow import trainings
+from webhook.programs.flow import in_loop, is_no_start, trainings
 from webhook.programs.frameworks import Setting, Use, find_uses, mended
 from webhook.programs.frameworks.hf_trainer import resume_nodes, resumed
+from webhook.programs.loads import loads
+from webhook.programs.names import saves
 from webhook.programs.pasted import with_import
 from webhook.programs.program import lies_in
 from webhook.programs.shell import Shell
-from webhook.programs.values import said
+from webhook.programs.values import is_true, said
 
 ID = "resume-without-checkpoint"
 
@@ -45,6 +48,7 @@ def look(script: Script) -> Iterator[Remark]:
                     _fix(script, python, call, node),
                     subject=_line(call),
                 )
+        yield from _of_own_file(script, python)
     for shell in script.shells:
         yield from _ends_without(script, shell)
     for use in find_uses(script):
@@ -62,6 +66,51 @@ def look(script: Script) -> Iterator[Remark]:
                 use.resume_fix or use.framework.resume_fix,
                 subject=use.resume.name,
             )
+
+
+def _of_own_file(script: Script, python: Python) -> Iterator[Remark]:
+    """``torch.load(LAST)`` at the start of a program that writes that very file in its loop, and asks for nothing."""
+    mine = {
+        save.value
+        for save in saves(script)
+        if save.python is python and isinstance(save.value, str) and save.value and in_loop(python, save.call)
+    }
+    if not mine or any(word in python.source.by_attr for word in _ASKS):
+        return
+    for load in loads(script):
+        if load.python is not python or load.function != "torch.load" or load.value not in mine:
+            continue
+        if (
+            is_no_start(python, load.call)
+            or in_loop(python, load.call) is not False
+            or load.call.inside("try", "function")
+        ):
+            continue
+        if not all(is_true(python.value(test, load.call.around)) is way for test, way in load.call.guards()):
+            continue
+        text = python.text(load.call.node)
+        yield Remark(
+            python.at(load.call),
+            f'"{said(text)}" fails where there is no checkpoint, as on the first start',
+            f"if os.path.exists({python.text(load.path) if load.path is not None else 'path'}):    # around the load",
+            subject=text,
+        )
+        return
+
+
+_ASKS: Final = (
+    "exists",
+    "isfile",
+    "isdir",
+    "is_file",
+    "is_dir",
+    "listdir",
+    "glob",
+    "iglob",
+    "iterdir",
+    "scandir",
+    "stat",
+)
 
 
 def _is_own_file(script: Script, use: Use, resume: Setting) -> bool:

@@ -32,6 +32,7 @@ from webhook.programs.flow import in_loop, loop_learns
 from webhook.programs.frameworks import find_calls, find_uses, mended
 from webhook.programs.names import Save, saves
 from webhook.programs.pasted import after, statement_of, with_import
+from webhook.programs.readback import goes_somewhere
 from webhook.programs.values import said
 
 ID = "weights-only-checkpoint"
@@ -87,13 +88,12 @@ def _by_hand(script: Script, python: Python) -> Iterator[Remark]:
     if keeps_optimizer(python) or python.source.stars or not loop_learns(python) or "optim" not in python.source.code:
         return
     mine = [save for save in saves(script) if save.python is python and not _is_own(save)]
-    looped = [
-        save for save in mine if save.function not in _ARRAYS and in_loop(python, save.call) and not _is_export(save)
-    ]
+    often = [save for save in mine if save.function not in _ARRAYS and in_loop(python, save.call)]
+    looped = [save for save in often if not _is_export(save)] or [save for save in often if _is_best(save)]
     if not looped or not all(save.function in _FUNCTIONS and is_weights(save) for save in looped):
         return
     for save in looped:
-        if script.counts(save.value):
+        if script.counts(save.value) or goes_somewhere(script, save):
             shown = said(python.text(save.call.node), 64)
             yield Remark(
                 python.at(save.call),
@@ -156,6 +156,12 @@ def _model_of(python: Python, save: Save) -> str:
         if not any(isinstance(one, ast.Dict | ast.Tuple | ast.List) or one is None for one in made):
             return python.text(call)
     return "model"
+
+
+def _is_best(save: Save) -> bool:
+    """The best so far, where nothing else is saved in the loop."""
+    name = save.name.lower() + save.python.text(save.path).lower()
+    return "best" in name and not any(word in name for word in _EXPORTS if word != "best")
 
 
 def _is_export(save: Save) -> bool:

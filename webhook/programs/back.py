@@ -1,0 +1,335 @@
+"""What could bring a run back: the calls by which a program may read its own checkpoint at its start.
+
+A call counts by its name, unless it is seen to read something else: it comes behind the loop that trains, it reads data
+or the weights that a run begins with, or a path that the program does not save to. One under a condition that is known
+not to hold is turned off, and the setting that does so is told.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from typing import Final
+
+from msgspec import Struct
+
+from webhook.programs.arguments import flag_value, flags_of, has_line
+from webhook.programs.flow import callers_of, in_loop, is_no_start
+from webhook.programs.loads import NAMES_OF_DATA, known_packages, optional_arguments, reads_data, unseen_may_load
+from webhook.programs.names import saves
+from webhook.programs.program import Script, lies_in
+from webhook.programs.python import Around, Call, Python
+from webhook.programs.values import head, is_known, is_true
+from webhook.programs.words import words_in
+
+_PARTS: Final = ("from_checkpoint", "from_pretrained", "ckpt_path", "init_model", "xgb_model", "resume", "restore")
+_BEGINNINGS: Final = ("load", "reload", "preload", "resum", "restor", "recover")
+_NO_LOAD: Final = frozenset(("loader", "loaders", "loading"))
+_KEYWORDS: Final = ("load_in_", "load_best_model", "load_from_cache", "resume_download")
+"""Beginnings of keywords that load nothing of a run."""
+_BY_SAVE: Final = ("numpy", "pickle", "joblib", "safetensors", "h5py")
+"""Packages that read data as often as checkpoints: one counts where the program saves by it in its loop."""
+_READERS: Final = frozenset(
+    (
+        *("json", "yaml", "toml", "tomllib", "omegaconf", "dotenv", "spacy", "nltk", "gensim", "librosa", "soundfile"),
+        *(
+            "torchaudio",
+            "torchvision",
+            "datasets",
+            "scipy",
+            "nibabel",
+            "h5py",
+            "clip",
+            "mlflow",
+            "wandb",
+            "comet_ml",
+            "neptune",
+            "swanlab",
+            "cv2",
+            "PIL",
+        ),
+        *("sentencepiece", "tokenizers", "pandas", "skimage", "imageio", "evaluate", "marshal", "importlib", "triton"),
+    )
+)
+"""Packages whose loads are of data, words or networks of others."""
+_BEGINS: Final = (
+    *("pretrain", "pre_train", "teacher", "imagenet", "backbone", "vocab", "tokenizer", "embedding", "feature", "vgg"),
+    *("inception", "basenet", "word2vec", "glove", "label", "cache", "dataset", "data_", "_data", "mean_std", "stats"),
+    *("hub.load", "initial_", "init_ckpt", "init_checkpoint", "reward_model"),
+)
+"""Parts of what is written for the weights that a run begins with, or for data."""
+_OWN: Final = ("ckpt", "checkpoint", "resum", "output", "save", "latest", "last", "snapshot", "restor", "newest")
+_ASKS: Final = (
+    *("resum", "restor", "ckpt", "checkpoint", "continu", "load", "start", "snapshot", "init_from", "weights"),
+    *("recover", "reload", "init_epoch", "initial_epoch", "last_epoch", "again"),
+)
+"""Parts of the names of settings that have a run go on."""
+_OTHERWISE: Final = ("eval", "test", "infer", "predict", "generate", "demo", "export", "only_val", "visual")
+"""Parts of the names of settings by which a program does not train."""
+_DEEPEST: Final = 3
+_OF_RUNS: Final = ("resum", "restor", "recover", "ckpt", "checkpoint", "trainer", "engine", "elastic")
+"""Parts of the names of what another package may restore a run with."""
+
+
+class Off(Struct, frozen=True):
+    """A load that this start leaves out: the call, the condition, and the node of the setting in it."""
+
+    call: Call
+    test: ast.expr
+    setting: ast.expr
+
+
+class Back(Struct, frozen=True):
+    """``could``: something may bring the run back. ``off``: what would, if it were asked for."""
+
+    could: bool
+    off: tuple[Off, ...]
+
+
+def back(script: Script, python: Python) -> Back:
+    """What could bring back the run of one text; found once."""
+    memo: Back | None = python.memo.get("back")
+    if memo is None:
+        could, off = False, []
+        for call in _suspects(script, python):
+            found = _turned_off(python, call)
+            if found is None:
+                could = True
+                break
+            off.append(found)
+        memo = python.memo["back"] = Back(could, tuple(off))
+    return memo
+
+
+def may_load(script: Script) -> bool:
+    """Whether anything that the program calls or imports could read a checkpoint: by its name, or because it is unseen.
+
+    Only where this is False does the absence of a load mean anything. What a setting turns off could.
+    """
+    found = script.memo.get("may_load")
+    if found is None:
+        found = may_be_unseen(script) or any(
+            read.could or any(asks_to_go_on(python, one.setting) and not is_otherwise(python, one) for one in read.off)
+            for python in script.pythons
+            for read in (back(script, python),)
+        )
+        script.memo["may_load"] = found
+    return bool(found)
+
+
+def may_be_unseen(script: Script) -> bool:
+    """Whether a part of the program is not seen that could read a checkpoint."""
+    return (
+        not script.whole
+        or bool(script.unread)
+        or any((_others_may_load if script.checkout else unseen)(python) for python in script.pythons)
+    )
+
+
+def unseen(python: Python) -> bool:
+    """Whether what is not seen may load: star imports, and packages that nobody knows."""
+    return python.source.stars or (not python.source.modules <= known_packages() and unseen_may_load(python))
+
+
+def _others_may_load(python: Python) -> bool:
+    """The same where the whole checkout is in reach: what is not in it comes from a package that is installed."""
+    known = known_packages()
+    return python.source.stars or any(
+        dotted.partition(".")[0] not in known
+        and not reads_data(dotted.rpartition(".")[2])
+        and "activation" not in dotted
+        and (dotted[:1] == "." or any(word in dotted.lower() for word in _OF_RUNS))
+        for dotted in python.source.imports.values()
+    )
+
+
+def asks_to_go_on(python: Python, node: ast.expr) -> bool:
+    """Whether a setting is named for going on: ``args.resume``, ``opt.continue_train``, ``config["preload"]``."""
+    text = python.source.source(node).lower()
+    return any(word in text for word in _ASKS)
+
+
+def _suspects(script: Script, python: Python) -> Iterator[Call]:
+    """The calls by which the run's own state may be read before it trains."""
+    for call in python.source.calls:
+        named = _loads_by_name(python, call)
+        if not named and not _is_told_to(python, call):
+            continue
+        if is_no_start(python, call) or _is_never_run(python, call) or (named and _reads_other(script, python, call)):
+            continue
+        yield call
+
+
+def _is_never_run(python: Python, call: Call) -> bool:
+    """Whether a call stands in a function that nothing leads to, or in one of a data set."""
+    scope = call.around.scope if call.around is not None else None
+    if scope is None or scope.kind == "lambda" or getattr(scope.node, "decorator_list", None):
+        return False
+    if scope.outer is not None:
+        return _is_of_data(python, scope)
+    callers = callers_of(python, scope)
+    return callers is not None and not callers and f"{scope.node.name}" not in ("main", "train", "run")
+
+
+def _is_of_data(python: Python, scope: Around) -> bool:
+    """Whether a method is one of a data set: ``class Scans(Dataset)``."""
+    owner = scope.outer.node if scope.outer is not None else None
+    if not isinstance(owner, ast.ClassDef):
+        return False
+    return any("data" in python.source.dotted(base)[0].lower() for base in owner.bases) or reads_data(owner.name)
+
+
+def _loads_by_name(python: Python, call: Call) -> bool:
+    attr = call.attr
+    if not _is_load(attr) or attr.lower() in NAMES_OF_DATA or reads_data(attr):
+        return False
+    if attr == "load_state_dict":
+        return not _is_read_elsewhere(python)
+    own = attr in python.source.functions and attr not in python.source.repeated
+    # What a function of the text does is seen in it.
+    return not own or call.imported
+
+
+def _is_read_elsewhere(python: Python) -> bool:
+    """Whether the text has the load whose result ``load_state_dict`` is given."""
+    named = python.source.by_attr
+    return any(_is_load(name) and name != "load_state_dict" and not reads_data(name) for name in named)
+
+
+def _is_load(name: str) -> bool:
+    lowered = name.lower()
+    if any(part in lowered for part in _PARTS):
+        return True
+    return any(word.startswith(_BEGINNINGS) and word not in _NO_LOAD for word in words_in(name))
+
+
+def _is_told_to(python: Python, call: Call) -> bool:
+    """``trainer(..., resume=True)`` of elsewhere; ``**settings`` where nobody sees what takes them."""
+    if call.attr in python.source.functions or call.attr in python.source.classes:
+        return False
+    if call.name.partition(".")[0] in _READERS:
+        return False
+    known = call.name.partition(".")[0] in known_packages()
+    for keyword in call.node.keywords:
+        if keyword.arg is None:
+            if call.imported and not known:
+                return True
+        elif (
+            not keyword.arg.startswith(_KEYWORDS)
+            and _is_load(keyword.arg)
+            and not reads_data(keyword.arg)
+            and not _is_nothing(python, keyword.value, call.around)
+        ):
+            return True
+    return False
+
+
+def _is_nothing(python: Python, node: ast.expr, around: Around | None) -> bool:
+    value = python.value(node, around)
+    return value is None or is_true(value) is False
+
+
+def _reads_other(script: Script, python: Python, call: Call) -> bool:
+    """Whether a call is seen to read data, what a run begins with, or what the program does not save."""
+    package = call.name.partition(".")[0]
+    if package in _READERS or (call.receiver is not None and python.text(call.receiver) in ("yaml", "json")):
+        return True
+    if package in _BY_SAVE and not any(
+        save.function.startswith(package) and in_loop(save.python, save.call) for save in saves(script)
+    ):
+        return True
+    written = python.source.source(call.node).lower()
+    path = call.argument("pretrained_model_name_or_path", 0) or next(
+        (one.value for one in call.node.keywords if one.arg in ("f", "path", "filepath", "checkpoint_id", "file")), None
+    )
+    if call.attr in ("load_state_dict",) or path is None:
+        return False
+    origins = python.origins(path, call.around)
+    told = " ".join((written, *(python.source.source(origin).lower() for origin, _ in origins)))
+    if any(word in told for word in _BEGINS) and not any(word in told for word in ("resum", "latest", "last_")):
+        return True
+    if call.attr == "from_pretrained" and not any(word in told for word in _OWN):
+        return True
+    value = python.value(path, call.around)
+    if not isinstance(value, str) or not is_known(value) or not value:
+        return False
+    return _is_elsewhere(script, python, str(script.placed(value)))
+
+
+def _is_elsewhere(script: Script, python: Python, path: str) -> bool:
+    """Whether a path that is known is neither what a save writes, nor above or beside it."""
+    own = [save for save in saves(script) if save.python is python]
+    if not own:
+        return False
+    for save in own:
+        beginning = head(script.placed(save.value))
+        folder = beginning.rpartition("/")[0]
+        if not folder or lies_in(path, folder) or lies_in(folder, path) or path.startswith(beginning):
+            return False
+    return True
+
+
+def _turned_off(python: Python, call: Call, depth: int = 0) -> Off | None:
+    """The condition around a call that is known not to hold; of its function, where each of its calls has one."""
+    found = next((one for test, way in call.guards() if (one := _fails(python, call, test, way)) is not None), None)
+    if found is not None:
+        return found
+    found = _is_given_nothing(python, call)
+    if found is not None:
+        return found
+    scope = call.around.scope if call.around is not None else None
+    if scope is None or depth >= _DEEPEST:
+        return None
+    first: Off | None = None
+    for caller in callers_of(python, scope) or ():
+        one = _turned_off(python, caller, depth + 1)
+        if one is None:
+            return None
+        first = first or Off(call, one.test, one.setting)
+    return first
+
+
+def _is_given_nothing(python: Python, call: Call) -> Off | None:
+    """``load_weights(path)`` whose path is None or empty wherever it comes from: it stands under a condition."""
+    path = call.node.args[0] if call.node.args else None
+    if path is None or not any(True for _ in call.guards()):
+        return None
+    setting: ast.expr | None = None
+    for origin, where in python.origins(path, call.around):
+        value = python.value(origin, where)
+        if value is not None and value != "":
+            return None
+        if isinstance(origin, ast.Attribute | ast.Subscript):
+            setting = setting or origin
+    return Off(call, setting, setting) if setting is not None else None
+
+
+def _fails(python: Python, call: Call, test: ast.expr, way: bool) -> Off | None:
+    """Whether a condition does not let a call happen, and by which setting."""
+    parts = test.values if way and isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And) else [test]
+    for part in parts:
+        held = is_true(python.value(part, call.around))
+        if held is None and way and _is_not_given(python, part):
+            held = False
+        if held is None or held == way:
+            continue
+        setting = next((node for node in ast.walk(part) if isinstance(node, ast.Attribute | ast.Subscript)), None)
+        setting = setting or next((node for node in ast.walk(part) if isinstance(node, ast.Name)), None)
+        if setting is not None:
+            return Off(call, test, setting)
+    return None
+
+
+def _is_not_given(python: Python, part: ast.expr) -> bool:
+    """``if resume:`` of a function far from the command line, where that has a ``--resume`` which is not given."""
+    if isinstance(part, ast.Compare) and len(part.ops) == 1 and isinstance(part.ops[0], ast.IsNot | ast.NotEq):
+        part = part.left
+    name = part.id if isinstance(part, ast.Name) else part.attr if isinstance(part, ast.Attribute) else ""
+    made = optional_arguments(python).get(name) if name else None
+    return made is not None and has_line(python) and flag_value(python, flags_of(made), True) is None
+
+
+def is_otherwise(python: Python, off: Off) -> bool:
+    """Whether the setting has the program do something else than to train: ``if args.evaluate:``."""
+    text = python.source.source(off.setting).lower()
+    return any(word in text for word in _OTHERWISE)
