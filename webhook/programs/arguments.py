@@ -302,20 +302,42 @@ def _is_updated(python: Python) -> bool:
     )
 
 
-def _is_parsed(python: Python, node: ast.expr, around: Around | None) -> bool:
-    if not isinstance(node, ast.Name | ast.Attribute | ast.Call):
+def _is_parsed(python: Python, node: ast.expr, around: Around | None, steps: int = 0) -> bool:
+    """Whether something is what the parser made of the command line, and nothing else here."""
+    if not isinstance(node, ast.Name | ast.Attribute | ast.Call) or steps > _STEPS:
         return False
     if isinstance(node, ast.Name):
         bound = python.bindings(node, around)
         if bound and all(one.how == "unpacked" and one.index == 0 and _parses(one.whole) for one in bound):
             return True
+        if any(one.how == "parameter" for one in bound) and len(bound) > 1:
+            return _is_still_parsed(python, node, bound, around, steps)
     origins = python.origins(node, around)
     return bool(origins) and all(
         _parses(one)
+        or _parses_all(python, one, where)
         or (isinstance(one, ast.Subscript) and index_of(one.slice) == 0 and _parses(one.value))
-        or (isinstance(one, ast.Name) and one is not node and _is_parsed(python, one, where))
+        or (isinstance(one, ast.Name) and one is not node and _is_parsed(python, one, where, steps + 1))
         for one, where in origins
     )
+
+
+_STEPS: Final = 8
+
+
+def _is_still_parsed(
+    python: Python, node: ast.Name, bound: Sequence[Binding], around: Around | None, steps: int
+) -> bool:
+    """A parameter that is given another value only below, or where a condition does not hold: ``if args.ckpt: args =
+    torch.load(args.ckpt)["args"]``."""
+    for one in bound:
+        if one.how == "parameter":
+            given = python.given(one, node.id)
+            if not given or not all(_is_parsed(python, value, where, steps + 1) for value, where in given):
+                return False
+        elif one.line < node.lineno and is_sure(python, one.around, set(), steps + 1) is not False:
+            return False
+    return True
 
 
 def _parses(node: ast.expr | None) -> bool:
@@ -326,6 +348,18 @@ def _parses(node: ast.expr | None) -> bool:
         and node.func.attr in ("parse_args", "parse_known_args")
         and not node.args
         and not node.keywords
+    )
+
+
+def _parses_all(python: Python, node: ast.expr, around: Around | None) -> bool:
+    """``parser.parse_args(args)`` where that is ``sys.argv[1:]`` or None, which is the same."""
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or node.func.attr != "parse_args":
+        return False
+    if len(node.args) != 1 or node.keywords:
+        return False
+    return all(
+        (isinstance(one, ast.Constant) and one.value is None) or python.source.source(one) == "sys.argv[1:]"
+        for one, _ in python.origins(node.args[0], around)
     )
 
 

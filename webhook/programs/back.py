@@ -137,7 +137,7 @@ def _others_may_load(python: Python) -> bool:
     return python.source.stars or any(
         dotted.partition(".")[0] not in known
         and not reads_data(dotted.rpartition(".")[2])
-        and "activation" not in dotted
+        and not any(word in dotted.lower() for word in ("activation", "clean"))
         and (dotted[:1] == "." or any(word in dotted.lower() for word in _OF_RUNS))
         for dotted in python.source.imports.values()
     )

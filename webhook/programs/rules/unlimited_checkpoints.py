@@ -18,6 +18,7 @@ a save of its own is named by the epoch, or goes elsewhere than to a volume.
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 from typing import Final
 
@@ -69,7 +70,7 @@ def look(script: Script) -> Iterator[Remark]:
         keep, directory = use.keep, use.directory
         if keep is None or keep.value is not None or directory is None or not script.counts(directory.value):
             continue
-        if _cleans_up(script):
+        if _cleans_up(script) or _is_rare(use):
             continue
         shown = f'"{said(directory.written)}"' if directory.written else f'"{use.framework.title}"'
         yield Remark(
@@ -121,6 +122,31 @@ def _hardly_saves(use: Use) -> bool:
     """``save_steps=999999`` is how people switch saving off; never-saved and save-interval speak of that."""
     every = use.every.value if use.every is not None else None
     return isinstance(every, int | float) and every >= _SELDOM
+
+
+def _is_rare(use: Use) -> bool:
+    """``for step in range(19_000)`` that saves ``if step % 5_000 == 0``: as many copies as one keeps on purpose."""
+    python, call = use.python, use.call
+    if python is None or call is None or call.around is None:
+        return False
+    loop = next((one.node for one in call.around.outwards() if one.kind == "for"), None)
+    iterated = getattr(loop, "iter", None)
+    if not isinstance(iterated, ast.Call) or not isinstance(iterated.func, ast.Name) or iterated.func.id != "range":
+        return False
+    until = (
+        as_number(python.value(iterated.args[min(1, len(iterated.args) - 1)], call.around)) if iterated.args else None
+    )
+    for test, way in call.guards():
+        for part in ast.walk(test) if way else ():
+            if isinstance(part, ast.BinOp) and isinstance(part.op, ast.Mod):
+                every = as_number(python.value(part.right, call.around))
+                if until is not None and every is not None and every >= 1 and until / every <= _RARE:
+                    return True
+    return False
+
+
+_RARE: Final = 5
+"""Saves of a loop of one's own that fill nothing up."""
 
 
 def _saves_few(use: Use) -> bool:
