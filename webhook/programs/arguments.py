@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 _CONDITIONS: Final = 6
 """How deep a condition is followed by which an argument may be set."""
+_SETTINGS: Final = 16
+"""Assignments to one argument that are asked about."""
 _TYPES: Final = {"int": int, "float": float}
 _TEXTS: Final = frozenset(("str", "pathlib.Path", "os.path.expanduser", "os.path.abspath"))
 
@@ -64,13 +66,22 @@ def _left_alone(python: Python, name: str, depth: int) -> Call | None:
     made: Call | None = python.memo.get("all arguments", {}).get(name)
     if made is None:
         return None
-    given = [
-        one
-        for (_, written), found in python.source.bindings.items()
-        if written.endswith(f".{name}") and _is_elsewhere(written)
-        for one in found
-    ]
-    return made if given and all(is_sure(python, one.around, set(), depth + 1) is False for one in given) else None
+    known: dict[str, Call | None] = python.memo.setdefault("left alone", {})
+    if name not in known:
+        known[name] = None  # a condition that asks for the argument itself
+        known[name] = made if _is_never_set(python, name, depth) else None
+    return known[name]
+
+
+def _is_never_set(python: Python, name: str, depth: int) -> bool:
+    by_name: dict[str, list[Binding]] | None = python.memo.get("set by itself")
+    if by_name is None:
+        by_name = python.memo["set by itself"] = {}
+        for (_, written), found in python.source.bindings.items():
+            if _is_elsewhere(written):
+                by_name.setdefault(written.rpartition(".")[2], []).extend(found)
+    given = by_name.get(name, [])
+    return 0 < len(given) <= _SETTINGS and all(is_sure(python, one.around, set(), depth + 1) is False for one in given)
 
 
 def _from_dictionary(python: Python, node: ast.Attribute, around: Around | None, depth: int) -> Value:
@@ -330,6 +341,11 @@ def _is_still_parsed(
 ) -> bool:
     """A parameter that is given another value only below, or where a condition does not hold: ``if args.ckpt: args =
     torch.load(args.ckpt)["args"]``."""
+    above = set(around.outwards()) if around is not None else set()
+    for one in reversed(bound):
+        last = one.how == "=" and one.value is not None and one.line < node.lineno
+        if last and one.value is not None and is_sure(python, one.around, above, steps + 1):
+            return _is_parsed(python, one.value, one.around, steps + 1)
     for one in bound:
         if one.how == "parameter":
             given = python.given(one, node.id)

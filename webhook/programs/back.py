@@ -13,7 +13,8 @@ from typing import Final
 
 from msgspec import Struct
 
-from webhook.programs.arguments import flag_value, flags_of, has_line
+from webhook.programs.arguments import flag_value, flags_of, has_line, names_file
+from webhook.programs.bound import holds
 from webhook.programs.flow import callers_of, in_loop, is_no_start
 from webhook.programs.loads import NAMES_OF_DATA, known_packages, optional_arguments, reads_data, unseen_may_load
 from webhook.programs.names import saves
@@ -55,9 +56,26 @@ _READERS: Final = frozenset(
 _BEGINS: Final = (
     *("pretrain", "pre_train", "teacher", "imagenet", "backbone", "vocab", "tokenizer", "embedding", "feature", "vgg"),
     *("inception", "basenet", "word2vec", "glove", "label", "cache", "dataset", "data_", "_data", "mean_std", "stats"),
-    *("hub.load", "initial_", "init_ckpt", "init_checkpoint", "reward_model"),
+    *(
+        "hub.load",
+        "initial_",
+        "init_ckpt",
+        "init_checkpoint",
+        "reward_model",
+        "model_zoo",
+        "load_url",
+        "from_url",
+        "load_tf",
+    ),
 )
 """Parts of what is written for the weights that a run begins with, or for data."""
+_OF_DATA: Final = frozenset(
+    (
+        *("data", "dataset", "datasets", "split", "splits", "result", "results", "ref", "refs", "annotation", "index"),
+        *("annotations", "properties", "features", "labels", "graph", "graphs", "sample", "samples", "question"),
+    )
+)
+"""Words of the names of files that hold no run."""
 _OWN: Final = ("ckpt", "checkpoint", "resum", "output", "save", "latest", "last", "snapshot", "restor", "newest")
 _ASKS: Final = (
     *("resum", "restor", "ckpt", "checkpoint", "continu", "load", "start", "snapshot", "init_from", "weights"),
@@ -192,8 +210,12 @@ def _loads_by_name(python: Python, call: Call) -> bool:
 
 def _is_read_elsewhere(python: Python) -> bool:
     """Whether the text has the load whose result ``load_state_dict`` is given."""
-    named = python.source.by_attr
-    return any(_is_load(name) and name != "load_state_dict" and not reads_data(name) for name in named)
+    known: bool | None = python.memo.get("loads by another name")
+    if known is None:
+        known = python.memo["loads by another name"] = any(
+            _is_load(name) and name != "load_state_dict" and not reads_data(name) for name in python.source.by_attr
+        )
+    return known
 
 
 def _is_load(name: str) -> bool:
@@ -207,7 +229,7 @@ def _is_told_to(python: Python, call: Call) -> bool:
     """``trainer(..., resume=True)`` of elsewhere; ``**settings`` where nobody sees what takes them."""
     if call.attr in python.source.functions or call.attr in python.source.classes:
         return False
-    if call.name.partition(".")[0] in _READERS:
+    if call.name.partition(".")[0] in _READERS or reads_data(call.attr):
         return False
     known = call.name.partition(".")[0] in known_packages()
     for keyword in call.node.keywords:
@@ -218,10 +240,15 @@ def _is_told_to(python: Python, call: Call) -> bool:
             not keyword.arg.startswith(_KEYWORDS)
             and _is_load(keyword.arg)
             and not reads_data(keyword.arg)
-            and not _is_nothing(python, keyword.value, call.around)
+            and not _is_plainly_nothing(python, keyword.value, call.around)
         ):
             return True
     return False
+
+
+def _is_plainly_nothing(python: Python, node: ast.expr, around: Around | None) -> bool:
+    """``resume=None``: nothing could ever be given there."""
+    return not isinstance(node, ast.Attribute | ast.Subscript) and _is_nothing(python, node, around)
 
 
 def _is_nothing(python: Python, node: ast.expr, around: Around | None) -> bool:
@@ -234,9 +261,7 @@ def _reads_other(script: Script, python: Python, call: Call) -> bool:
     package = call.name.partition(".")[0]
     if package in _READERS or (call.receiver is not None and python.text(call.receiver) in ("yaml", "json")):
         return True
-    if package in _BY_SAVE and not any(
-        save.function.startswith(package) and in_loop(save.python, save.call) for save in saves(script)
-    ):
+    if package in _BY_SAVE and package not in _saving(script, python):
         return True
     written = python.source.source(call.node).lower()
     path = call.argument("pretrained_model_name_or_path", 0) or next(
@@ -248,6 +273,8 @@ def _reads_other(script: Script, python: Python, call: Call) -> bool:
     told = " ".join((written, *(python.source.source(origin).lower() for origin, _ in origins)))
     if any(word in told for word in _BEGINS) and not any(word in told for word in ("resum", "latest", "last_")):
         return True
+    if not _OF_DATA.isdisjoint(words_in(told[:256])) and not any(word in told for word in _OWN):
+        return True
     if call.attr == "from_pretrained" and not any(word in told for word in _OWN):
         return True
     value = python.value(path, call.around)
@@ -256,24 +283,38 @@ def _reads_other(script: Script, python: Python, call: Call) -> bool:
     return _is_elsewhere(script, python, str(script.placed(value)))
 
 
+def _saving(script: Script, python: Python) -> frozenset[str]:
+    """The packages by which the program saves in a loop."""
+    known: frozenset[str] | None = python.memo.get("packages of saves")
+    if known is None:
+        known = python.memo["packages of saves"] = frozenset(
+            save.function.partition(".")[0] for save in saves(script) if in_loop(save.python, save.call)
+        )
+    return known
+
+
 def _is_elsewhere(script: Script, python: Python, path: str) -> bool:
     """Whether a path that is known is neither what a save writes, nor above or beside it."""
-    own = [save for save in saves(script) if save.python is python]
-    if not own:
+    known: frozenset[str] | None = python.memo.get("folders of saves")
+    if known is None:
+        own = (save for save in saves(script) if save.python is python)
+        known = frozenset(head(script.placed(save.value)).rpartition("/")[0] for save in own)
+        python.memo["folders of saves"] = known
+    if not known or "" in known or len(known) > _FOLDERS:
         return False
-    for save in own:
-        beginning = head(script.placed(save.value))
-        folder = beginning.rpartition("/")[0]
-        if not folder or lies_in(path, folder) or lies_in(folder, path) or path.startswith(beginning):
-            return False
-    return True
+    return not any(lies_in(path, folder) or lies_in(folder, path) for folder in known)
 
 
 def _turned_off(python: Python, call: Call, depth: int = 0) -> Off | None:
     """The condition around a call that is known not to hold; of its function, where each of its calls has one."""
-    found = next((one for test, way in call.guards() if (one := _fails(python, call, test, way)) is not None), None)
+    found = next((one for test, way in _conditions(python, call) if (one := _fails(python, call, test, way))), None)
     if found is not None:
         return found
+    for keyword in call.node.keywords if not _loads_by_name(python, call) else ():
+        node = keyword.value
+        told = keyword.arg and _is_load(keyword.arg) and isinstance(node, ast.Attribute | ast.Subscript)
+        if told and (_is_nothing(python, node, call.around) or _is_flag_not_given(python, node)):
+            return Off(call, node, node)
     found = _is_given_nothing(python, call)
     if found is not None:
         return found
@@ -304,17 +345,58 @@ def _is_given_nothing(python: Python, call: Call) -> Off | None:
     return Off(call, setting, setting) if setting is not None else None
 
 
+def _conditions(python: Python, call: Call) -> Iterator[tuple[ast.expr, bool]]:
+    """The conditions that a call stands under: of ``if``, of ``x if y else z``, and ``if not y: return`` above it."""
+    yield from call.guards()
+    choices: list[ast.IfExp] | None = python.memo.get("choices")
+    if choices is None:
+        choices = [node for node in ast.walk(python.source.tree) if isinstance(node, ast.IfExp)]
+        python.memo["choices"] = choices
+    for choice in choices if len(choices) <= _CHOICES else ():
+        if holds(choice.body, call.node):
+            yield choice.test, True
+        elif holds(choice.orelse, call.node):
+            yield choice.test, False
+    scope = call.around.scope if call.around is not None else None
+    if scope is None or scope.kind == "lambda":
+        return
+    leaves: dict[int, list[ast.If]] = python.memo.setdefault("leaves", {})
+    if id(scope.node) not in leaves:
+        leaves[id(scope.node)] = [
+            one
+            for one in scope.node.body
+            if isinstance(one, ast.If) and isinstance(one.body[-1], ast.Return) and not one.orelse
+        ][:_LEAVES]
+    yield from ((one.test, False) for one in leaves[id(scope.node)] if one.lineno < call.line)
+
+
+_CHOICES: Final = 50
+_LEAVES: Final = 20
+_FOLDERS: Final = 16
+"""Conditions and folders of one text that are asked about for each call."""
+
+
+def _is_flag_not_given(python: Python, node: ast.expr) -> bool:
+    """``training_args.resume_from_checkpoint`` of transformers' parser, and no such flag on the command line."""
+    if not isinstance(node, ast.Attribute) or node.attr != "resume_from_checkpoint" or not has_line(python):
+        return False
+    if not any(True for _ in python.methods("parse_args_into_dataclasses")) or names_file(python):
+        return False
+    return flag_value(python, ("--resume_from_checkpoint", "--resume-from-checkpoint"), True) is None
+
+
 def _fails(python: Python, call: Call, test: ast.expr, way: bool) -> Off | None:
     """Whether a condition does not let a call happen, and by which setting."""
-    parts = test.values if way and isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And) else [test]
+    joined = ast.And if way else ast.Or
+    parts = test.values if isinstance(test, ast.BoolOp) and isinstance(test.op, joined) else [test]
     for part in parts:
         held = is_true(python.value(part, call.around))
         if held is None and way and _is_not_given(python, part):
             held = False
         if held is None or held == way:
             continue
-        setting = next((node for node in ast.walk(part) if isinstance(node, ast.Attribute | ast.Subscript)), None)
-        setting = setting or next((node for node in ast.walk(part) if isinstance(node, ast.Name)), None)
+        named = [node for node in ast.walk(part) if isinstance(node, ast.Attribute | ast.Subscript | ast.Name)]
+        setting = next((node for node in named if not isinstance(node, ast.Name)), named[0] if named else None)
         if setting is not None:
             return Off(call, test, setting)
     return None

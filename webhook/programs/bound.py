@@ -38,7 +38,7 @@ def _parameter(python: Python, one: Binding, name: str, depth: int) -> Value:
     for active, values in reversed(python.frames):
         if active == id(function):
             return values.get(name, UNKNOWN)
-    if getattr(function, "decorator_list", None) or {"fire", "typer"} & python.source.modules:
+    if getattr(function, "decorator_list", None) or {"fire", "typer", "tyro", "jsonargparse"} & python.source.modules:
         from webhook.programs.commanded import commanded
 
         told = commanded(python, function, name, depth)

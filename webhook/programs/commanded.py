@@ -9,7 +9,7 @@ first of its names with the most dashes, ``-`` as ``_``; its value is the flag's
 from __future__ import annotations
 
 import ast
-from typing import Any
+from typing import Any, Final
 
 from webhook.programs.arguments import flag_value, has_line
 from webhook.programs.python import Around, Python
@@ -33,11 +33,15 @@ def commanded(python: Python, function: Any, name: str, depth: int) -> Value:
                 return _option(python, decorator, depth) if dotted.endswith("option") else UNKNOWN
         elif dotted.endswith((".command", ".callback")) and "typer" in python.source.modules:
             return _typer(python, function, name, depth)
-    if _runs(python, "typer.run", function.name):
+    if any(_runs(python, runner, function.name) for runner in _BY_SIGNATURE):
         return _typer(python, function, name, depth)
     if _runs(python, "fire.Fire", function.name):
         return _fired(python, function, name, depth)
     return None
+
+
+_BY_SIGNATURE: Final = ("typer.run", "tyro.cli", "jsonargparse.CLI", "jsonargparse.auto_cli")
+"""They make an option ``--its-name`` of each parameter with a default; jsonargparse keeps ``_``."""
 
 
 def absl_flag(python: Python, node: ast.Attribute, around: Around | None, depth: int) -> Value:
@@ -130,7 +134,7 @@ def _typer(python: Python, function: ast.FunctionDef | ast.AsyncFunctionDef, nam
             return UNKNOWN
         default = default.args[0]
     value = python.follow(default, None, depth)
-    given = flag_value(python, (f"--{name.replace('_', '-')}",), True)
+    given = flag_value(python, (f"--{name.replace('_', '-')}", f"--{name}"), True)
     return value if given is None else given if isinstance(value, str) else UNKNOWN
 
 

@@ -65,6 +65,10 @@ _PLAIN: Final = (
     "date",
     "update",
     "wandb",
+    "hash",
+    "commit",
+    "type",
+    "tag",
 )
 _FULL: Final = (
     r"optim[^\n]{0,60}state_dict|state_dict[^\n]{0,60}optim|\bopt\w{0,40}\.state_dict|save_state\(|get_state_dict\("

@@ -111,10 +111,11 @@ def _is_python(text: str) -> bool:
 def _modules(
     text: str, folder: str, more: Sequence[str], opened: Open, room: int
 ) -> tuple[dict[str, _Module], set[str], tuple[str, str] | None]:
-    """The modules in reach by the path of each, in the order in which they are met; the names of those that do nothing
-    for or against a resume; and why one is not among them."""
+    """The modules in reach by the path of each, in the order in which they are met; all names of these and of
+    those that do nothing for or against a resume; and why one is not among them."""
     found: dict[str, _Module] = {}
     harmless: set[str] = set()
+    joined: dict[str, set[str]] = {}
     looked_at = 0
     left_out: tuple[str, str] | None = None
     above = folder.split("/")
@@ -126,7 +127,10 @@ def _modules(
         own, here, depth = pending.pop(0)
         for name, relative in _imported(own):
             for path, where in _candidates(name, relative, here, folders):
-                if path in found or path in tried:
+                if path in found or path in joined:
+                    joined[path].add(name)
+                    break
+                if path in tried:
                     break
                 tried.add(path)
                 at = opened(path) if looked_at < _LOOKED_AT else None
@@ -135,20 +139,23 @@ def _modules(
                 looked_at += len(at[0])
                 own_text = at[0].replace("\r\n", "\n")
                 if _CONCERNS.search(own_text) is None:
-                    harmless.add(name)
+                    joined[path] = {name}
                     if depth < DEEPEST:
                         pending.append((own_text, where, depth + 1))
                     break
                 if len(found) >= MOST or depth >= DEEPEST or len(own_text) > room:
                     if _GOES_BACK.search(own_text) is None:
-                        harmless.add(name)
+                        joined[path] = {name}
                     else:
                         left_out = left_out or (path, "imports lead to more than is read of one program")
                     break
                 room -= len(own_text)
+                joined[path] = {name}
                 found[path] = _Module(name, where, own_text, at[1])
                 pending.append((own_text, where, depth + 1))
                 break
+    # One module may be imported by several names: ``utils.paths`` and ``.paths``.
+    harmless.update(name for names in joined.values() for name in names)
     return found, harmless, left_out
 
 

@@ -81,7 +81,21 @@ def saves_of(python: Python) -> list[Save]:
     for attr, (position, keywords) in _METHODS.items():
         for call in python.methods(attr):
             _add(python, call, attr, position, keywords, out)
+    for call in python.methods("save"):
+        name = _saver(python, call)
+        if name:
+            _add(python, call, name, 0 if name == "fabric.save" else 1, ("path", "save_path"), out)
     return out
+
+
+def _saver(python: Python, call: Call) -> str:
+    """What saves: Lightning's Fabric (``fabric.save(path, state)``), TensorFlow's ``Saver().save(session, path)``."""
+    if call.receiver is None or len(call.node.args) < 2:
+        return ""
+    made = python.class_of(call.receiver, call.around)
+    if made.endswith("Fabric") or python.text(call.receiver) in ("fabric", "self.fabric"):
+        return "fabric.save"
+    return "tf.train.Saver.save" if made.startswith("tensorflow.") and made.endswith("train.Saver") else ""
 
 
 def _add(
@@ -158,6 +172,9 @@ def _padded(python: Python, node: ast.expr, around: Around | None, call: Call) -
         for part in ast.walk(origin):
             if isinstance(part, ast.FormattedValue):
                 inner = python.value(part.value, where)
+                if part.format_spec is None and _is_padded_before(python, part.value, where):
+                    widths.append(_WIDE)
+                    continue
                 if isinstance(inner, Unknown) and inner.kind == "loop":
                     spec = python.value(part.format_spec, where) if part.format_spec is not None else ""
                     width = _width(spec) if isinstance(spec, str) else _WIDE
@@ -180,6 +197,16 @@ def _padded(python: Python, node: ast.expr, around: Around | None, call: Call) -
                 widths.append(int(digits) if digits else 0)
     # A number that is built in a way not followed may be padded there.
     return min(widths) >= 4 if widths else not _plain(python, node, around)
+
+
+def _is_padded_before(python: Python, node: ast.expr, around: Around | None) -> bool:
+    """``name_of(f"{epoch:02d}")``: what is put into the name was padded by whoever gives it."""
+    origins = [origin for origin, _ in python.origins(node, around)] if isinstance(node, ast.Name) else []
+    return any(
+        isinstance(origin, ast.JoinedStr)
+        and any(isinstance(part, ast.FormattedValue) and part.format_spec is not None for part in origin.values)
+        for origin in origins
+    )
 
 
 def _plain(python: Python, node: ast.expr, around: Around | None) -> bool:

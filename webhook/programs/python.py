@@ -426,8 +426,8 @@ class Python:
             return incremented(self, node, around, depth)
         if name == "len" and len(node.args) == 1 and is_listed(self, node.args[0]):
             return Unknown("count", self.text(node))
-        if name in ("str", "int", "float", "bool") and len(node.args) == 1:
-            return convert(name, self._value(node.args[0], around, depth))
+        if name in ("str", "int", "float", "bool", "repr") and len(node.args) == 1:
+            return convert("str" if name == "repr" else name, self._value(node.args[0], around, depth))
         if name == "dict" and not node.args and all(keyword.arg for keyword in node.keywords):
             return {str(one.arg): self._value(one.value, around, depth) for one in node.keywords}
         if name == "os.path.expandvars" and node.args:

@@ -66,7 +66,7 @@ def goes_somewhere(script: Script, save: Save) -> bool:
     return (
         bool(script.launch.directories)
         and not head(save.value)
-        and (is_weights(save) or any(one.call is save.call for one in kept(script, save.python)))
+        and (is_weights(save) or (save.function == "torch.save" and _is_state(save)))
     )
 
 

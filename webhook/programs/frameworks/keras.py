@@ -16,8 +16,8 @@ from typing import Final
 from webhook.programs import UNKNOWN, Call, Python, Script
 from webhook.programs.back import may_load
 from webhook.programs.frameworks.copies import cleans_up
-from webhook.programs.frameworks.framework import Framework, Setting, Use, call_setting, turned
-from webhook.programs.values import head
+from webhook.programs.frameworks.framework import Framework, Setting, Use, call_setting, negated, turned
+from webhook.programs.values import Value, head, tail
 
 _MODULES: Final = ("keras", "tensorflow", "tf_keras")
 _SAVES: Final = tuple(f"{module}.ModelCheckpoint" for module in _MODULES)
@@ -61,10 +61,18 @@ def _of_checkpoint(script: Script, python: Python, callback: Call) -> Use:
         callback,
         partial=callback.open_ended or best,
         directory=path,
+        full=_full(python, callback, path.value),
         resume=Setting("initial_epoch", UNKNOWN if reads else None, python.at(callback), given=False),
         keep_fix=_three(path.value) if isinstance(path.value, str) and numbered else "",
         keep=Setting("os.remove", None if numbered else UNKNOWN, python.at(callback), given=False),
     )
+
+
+def _full(python: Python, callback: Call, path: Value) -> Setting | None:
+    """``save_weights_only=True`` into the HDF5 of Keras 2 has no optimizer; ``.weights.h5`` of Keras 3 has it."""
+    alone = call_setting(python, callback, "save_weights_only", False)
+    old = tail(path).endswith((".h5", ".hdf5")) and not tail(path).endswith(".weights.h5")
+    return negated(alone) if old else None
 
 
 def _three(path: str) -> str:

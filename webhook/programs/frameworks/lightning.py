@@ -56,7 +56,7 @@ def _use(python: Python, trainer: Call) -> Use:
         setting = call_setting(python, fit, "ckpt_path", None)
         if setting.given or resume is None:
             resume = setting
-    callbacks = list(python.calls(*_CALLBACKS))
+    callbacks = [*python.calls(*_CALLBACKS), *_own_callbacks(python)]
     enabled = call_setting(python, trainer, "enable_checkpointing", True)
     until = call_setting(python, trainer, "max_steps", -1)
     root = call_setting(python, trainer, "default_root_dir", UNKNOWN)
@@ -80,6 +80,17 @@ def _use(python: Python, trainer: Call) -> Use:
         use.saves = turned(enabled, UNKNOWN)
         use.flushes = turned(enabled, UNKNOWN)
     return use
+
+
+def _own_callbacks(python: Python) -> Iterator[Call]:
+    """``class Kept(ModelCheckpoint)`` of the text."""
+    for name, made in python.source.classes.items():
+        bases = getattr(made, "bases", ())
+        if any(
+            python.source.dotted(base)[0].startswith(_MODULES) and python.text(base).endswith("ModelCheckpoint")
+            for base in bases
+        ):
+            yield from python.source.calls_of(name, method=False)
 
 
 def _with_callback(python: Python, callback: Call, use: Use, enabled: Setting) -> None:

@@ -41,11 +41,12 @@ def _in_loop(save: Save) -> bool:
 
 def _use(script: Script, python: Python, found: list[Save]) -> Use:
     apart = _apart(script, found)
-    save = apart or found[0]
+    numbered = next((one for one in found if one.numbered), None)
+    save = apart or numbered or found[0]
     place = python.at(save.call)
     resume = Setting("torch.load", UNKNOWN if may_load(script) else None, place, given=False)
-    # Several saves of one directory may take turns, or be of several kinds.
-    keep = copies_of(python, save) if len(found) == 1 or apart is not None else None
+    # Several saves of one directory may take turns; what has a step in its name does not.
+    keep = copies_of(python, save) if len(found) == 1 or apart is not None or numbered is not None else None
     return Use(
         FRAMEWORK,
         place,

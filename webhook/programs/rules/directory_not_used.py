@@ -124,6 +124,9 @@ def _save_there(script: Script, save: Save) -> str:
 def _is_elsewhere(script: Script, value: Value, fast: bool = False) -> bool:
     """Whether a directory is known to be another than the declared ones; ``fast``: the fast tier is another too."""
     path = head(script.placed(value))
+    if path.startswith("~/"):
+        # The home of the container's user, where no volume is mounted at one.
+        return not any(mount.startswith(("/root", "/home")) or mount == "/" for mount in script.launch.mounts)
     if not path.startswith("/") or "://" in path:
         return False
     launch = script.launch

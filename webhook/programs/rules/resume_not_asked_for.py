@@ -42,6 +42,8 @@ from webhook.programs.values import is_true, said
 ID = "resume-not-asked-for"
 _WHOLE: Final = frozenset(("load_state", "load_checkpoint"))
 """Loads of Accelerate and DeepSpeed: all that a run goes on from, by whatever name the argument has."""
+_FITS: Final = ("keras", "hf-trainer", "lightning")
+"""Frameworks whose loop is not the program's own."""
 _WEIGHTS: Final = frozenset(("load_from_checkpoint", "load_checkpoint_and_dispatch", "load_checkpoint_in_model"))
 
 
@@ -164,13 +166,16 @@ def _switched_off(script: Script, invocation: Invocation, python: Python) -> Ite
 
 def _turned_off(script: Script, invocation: Invocation, python: Python) -> Iterator[Remark]:
     """All that could bring the run back stands under settings that this start leaves off."""
-    if may_be_unseen(script) or (find_uses(script) and any(True for _ in resume_nodes(python))):
+    if may_be_unseen(script):
         return
     read = back(script, python)
     asked = [one for one in read.off if asks_to_go_on(python, one.setting) and not is_otherwise(python, one)]
     if read.could or not asked:
         return
-    fits = any(use.framework.id == "keras" and use.python is python for use in find_uses(script))
+    fits = any(
+        use.framework.id in _FITS and use.python is python and (use.saves is None or use.saves.value is not False)
+        for use in find_uses(script)
+    )
     if not fits and not (loop_learns(python) and any(in_loop(save.python, save.call) for save in saves(script))):
         return
     setting = asked[0].setting

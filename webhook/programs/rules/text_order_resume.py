@@ -35,6 +35,7 @@ from webhook.programs.names import numbered_saves
 from webhook.programs.pasted import with_import
 from webhook.programs.shell import Command, Shell
 from webhook.programs.values import pieces, said
+from webhook.programs.words import words_in
 
 ID = "text-order-resume"
 _WORDS: Final = ("checkpoint", "ckpt", "step", "epoch", "iter")
@@ -50,10 +51,17 @@ decides nothing."""
 def look(script: Script) -> Iterator[Remark]:
     for python in script.pythons:
         for pick in picks(python):
-            if _holds_steps(script, python, pick.names):
+            if _holds_steps(script, python, pick.names) and not _names_the_next(pick):
                 yield _remark(python, pick)
     for shell in script.shells:
         yield from _in_shell(shell)
+
+
+def _names_the_next(pick: Pick) -> bool:
+    """The last of them is asked for to name one that does not exist: ``get_available_name()``."""
+    scope = pick.around.scope if pick.around is not None else None
+    name = getattr(scope.node, "name", "") if scope is not None else ""
+    return not {"available", "next", "unique", "free"}.isdisjoint(words_in(name))
 
 
 def _holds_steps(script: Script, python: Python, names: Listing) -> bool:

@@ -25,7 +25,7 @@ from typing import Final
 from webhook.model.finding import Severity
 from webhook.model.rule import ProgramRule
 from webhook.model.script import Remark
-from webhook.programs import Script
+from webhook.programs import Call, Python, Script
 from webhook.programs.frameworks import Setting, Use, find_calls, find_uses, mended
 from webhook.programs.frameworks.copies import cleans_up
 from webhook.programs.names import saves
@@ -130,12 +130,7 @@ def _is_rare(use: Use) -> bool:
     if python is None or call is None or call.around is None:
         return False
     loop = next((one.node for one in call.around.outwards() if one.kind == "for"), None)
-    iterated = getattr(loop, "iter", None)
-    if not isinstance(iterated, ast.Call) or not isinstance(iterated.func, ast.Name) or iterated.func.id != "range":
-        return False
-    until = (
-        as_number(python.value(iterated.args[min(1, len(iterated.args) - 1)], call.around)) if iterated.args else None
-    )
+    until = _until(python, loop, call) if isinstance(loop, ast.For) else None
     for test, way in call.guards():
         for part in ast.walk(test) if way else ():
             if isinstance(part, ast.BinOp) and isinstance(part.op, ast.Mod):
@@ -143,6 +138,21 @@ def _is_rare(use: Use) -> bool:
                 if until is not None and every is not None and every >= 1 and until / every <= _RARE:
                     return True
     return False
+
+
+def _until(python: Python, loop: ast.For, call: Call) -> float | None:
+    """How often a loop runs: ``range(n)``, or ``if step >= n: break`` in it; None where that is not told."""
+    iterated = loop.iter
+    if isinstance(iterated, ast.Call) and isinstance(iterated.func, ast.Name) and iterated.func.id == "range":
+        end = iterated.args[min(1, len(iterated.args) - 1)] if iterated.args else None
+        return as_number(python.value(end, call.around))
+    for one in loop.body:
+        if isinstance(one, ast.If) and isinstance(one.body[-1], ast.Break):
+            parts = one.test.values if isinstance(one.test, ast.BoolOp) else [one.test]
+            for part in parts:
+                if isinstance(part, ast.Compare) and isinstance(part.ops[0], ast.GtE | ast.Gt | ast.Eq):
+                    return as_number(python.value(part.comparators[0], call.around))
+    return None
 
 
 _RARE: Final = 5
