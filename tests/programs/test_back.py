@@ -45,7 +45,8 @@ NO_WAY_BACK = {
     "a kernel": "import triton.language as tl\ndef kernel(p):\n    return tl.load(p)\n",
     "a function that nobody calls": 'def again():\n    net.load_state_dict(torch.load("/mnt/ckpt/run/1.pt"))\n',
     "a data set's own": (
-        "class Scans(torch.utils.data.Dataset):\n    def __getitem__(self, i):\n        return torch.load(self.names[i])\n"
+        "class Scans(torch.utils.data.Dataset):\n    def __getitem__(self, i):\n"
+        "        return torch.load(self.names[i])\n"
     ),
     "for a test alone": (
         "p = argparse.ArgumentParser()\np.add_argument('--evaluate', action='store_true')\nargs = p.parse_args()\n"
@@ -96,7 +97,8 @@ TURNED_OFF = {
         "--resume $NEWEST",
     ),
     "one choice of two": (
-        "whole = torch.load(args.resume) if args.resume else None\nif whole:\n    net.load_state_dict(whole['model'])\n",
+        "whole = torch.load(args.resume) if args.resume else None\n"
+        "if whole:\n    net.load_state_dict(whole['model'])\n",
         "--resume $NEWEST",
     ),
 }
@@ -119,8 +121,8 @@ def test_an_argument_that_only_a_resume_would_change_has_its_default() -> None:
 
 def test_a_parser_in_a_function_that_is_told_the_command_line_is_followed() -> None:
     text = (
-        "import sys\ndef parsed(words):\n    p = argparse.ArgumentParser()\n    p.add_argument('--out', default='out')\n"
-        "    return p.parse_args(words)\nargs = parsed(sys.argv[1:])\n"
+        "import sys\ndef parsed(words):\n    p = argparse.ArgumentParser()\n"
+        "    p.add_argument('--out', default='out')\n    return p.parse_args(words)\nargs = parsed(sys.argv[1:])\n"
     )
     there = program(text, 'os.path.join(args.out, f"{epoch}.pt")')
     assert "directory-not-used" in said(there)

@@ -28,7 +28,7 @@ _CONCERNS: Final = re.compile(
     r"(?i)\bsave|_save|resum|restor|torch\.load|load_(?:state|checkpoint|ckpt|model|weight|latest|last|snapshot|net)"
     r"|(?<!np\.)(?<!json\.)(?<!yaml\.)(?<!numpy\.)\bload\(|pickle|ckpt|checkpoint(?!ing|_?wrapper|\.checkpoint|\()"
     r"|rmtree|unlink|os\.remove|add_argument|DEFINE_|environ|getenv|(?:out|output|exp|log|work|run|result)s?_?dir"
-    r"|chdir|signal|callback|backward\(|\.fit\(|yaml|omegaconf|hydra|@dataclass|config|(?-i:DIR\b|PATH\b|SAVE|LOAD)"
+    r"|chdir|signal|callback|backward\(|\.fit\(|yaml|omegaconf|hydra|@dataclass|config|(?-i:DIR\b|PATH\b|SAVE|LOAD|Trainer)"
 )
 """What a module has that says anything of checkpoints, settings or the loop. One without it is a network or data."""
 _GOES_BACK: Final = re.compile(

@@ -230,12 +230,17 @@ def _from_call(python: Python, call: Call, resume: Setting | None) -> Use:
         partial=is_open(python, call),
         directory=call_setting(python, call, "output_dir", UNKNOWN, 0),
         resume=resume,
-        keep=call_setting(python, call, "save_total_limit", None),
+        keep=_all_for_none(call_setting(python, call, "save_total_limit", None)),
         every=every,
         saves=saves,
         until=call_setting(python, call, "max_steps", -1),
         full=turned(only_model, _not(only_model.value)),
     )
+
+
+def _all_for_none(keep: Setting) -> Setting:
+    """A limit of 0 is none: transformers/trainer_utils.py, ``rotate_checkpoints``."""
+    return turned(keep, None) if keep.value == 0 and keep.value is not False else keep
 
 
 def _from_flags(invocation: Invocation, python: Python | None, resume: Setting | None) -> Use:

@@ -20,6 +20,7 @@ in the checkpoint directory or a mounted volume.
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from typing import Final
 
@@ -100,8 +101,12 @@ def _loads_itself(python: Python) -> bool:
         "get_last_checkpoint" in text
         or "load_state" in text
         or "_load_from_checkpoint" in text
-        or "checkpoint-" in text
+        or _ONE_OF_THEM.search(text) is not None
     )
+
+
+_ONE_OF_THEM: Final = re.compile(r"checkpoint-[^a-zA-Z]")
+"""A name as the Trainer gives it: ``checkpoint-*``, ``checkpoint-{step}``; not ``--checkpoint-dir``."""
 
 
 def _not_told(script: Script, use: Use, python: Python) -> Iterator[Remark]:

@@ -26,7 +26,7 @@ from webhook.model.rule import ProgramRule
 from webhook.model.script import Remark
 from webhook.programs import UNKNOWN, Call, Invocation, Python, Script, Value
 from webhook.programs.arguments import flags_of, hides_flags
-from webhook.programs.back import asks_to_go_on, back, is_otherwise, may_be_unseen
+from webhook.programs.back import asks_to_go_on, back, is_otherwise, may_be_unseen, may_load
 from webhook.programs.contents import is_optimizer
 from webhook.programs.corrected import in_line, with_node
 from webhook.programs.flow import callers_of, in_loop, loop_learns
@@ -69,6 +69,8 @@ def look(script: Script) -> Iterator[Remark]:
         )
     for invocation in script.invocations:
         if invocation.python is not None and not hides_flags(invocation.arguments):
+            if not may_load(script) and not may_be_unseen(script):
+                continue  # what is read is read to test, or is of others: that is never-resumed
             told = [
                 *_in_text(script, invocation, invocation.python),
                 *_switched_off(script, invocation, invocation.python),
