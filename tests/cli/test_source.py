@@ -133,9 +133,9 @@ def test_a_file_that_cannot_be_read_is_said(run: Run, folder: Path) -> None:
     Path("code/train.py").write_bytes(b"\xff\xfe\x00\x01")
     fact, _ = reviewed(run, {}, job(["python", "/app/train.py"]))
     assert (fact["state"], fact["reason"]) == ("not-found", "code/train.py is binary or not UTF-8")
-    Path("code/train.py").write_text("x = 1\n" * 20_000)
+    Path("code/train.py").write_text("x = 1\n" * 30_000)
     fact, _ = reviewed(run, {}, job(["python", "/app/train.py"]))
-    assert (fact["state"], fact["reason"]) == ("partly-read", "it is longer than 32 KiB")
+    assert (fact["state"], fact["reason"]) == ("partly-read", "it is longer than 128 KiB")
 
 
 def test_a_checkout_of_very_many_files_is_cut_and_it_is_said(
@@ -266,20 +266,26 @@ def test_a_chain_of_modules_is_followed_to_a_depth_and_a_number(run: Run, folder
         "partly-read",
         "/app/m4.py: imports lead to more than is read of one program",
     )
-    wide = {f"m{number}.py": "x = 1\n" for number in range(40)}
+    wide = {f"m{number}.py": "save_every = 1\n" for number in range(40)}
     text = "".join(f"import m{number}\n" for number in range(40)) + WHOLE
     fact, _ = reviewed(run, {**wide, "train.py": text}, job(["python", "/app/train.py"]))
     assert (fact["state"], fact["reason"].partition(":")[0]) == ("partly-read", "/app/m24.py")
 
 
 def test_modules_beyond_the_bytes_are_left_out_and_said(run: Run, folder: Path) -> None:
-    files = {"train.py": "import big\n" + WHOLE, "big.py": "x = 1\n" * 20_000}
+    files = {"train.py": "import big\n" + WHOLE, "big.py": "save_every = 1\n" * 20_000}
     fact, _ = reviewed(run, files, job(["python", "/app/train.py"]))
     assert (fact["state"], fact["reason"].partition(":")[0]) == ("partly-read", "/app/big.py")
 
 
+def test_a_network_beside_the_program_takes_no_room_and_hides_nothing(run: Run, folder: Path) -> None:
+    files = {"train.py": "import net\n" + WHOLE, "net.py": "x = 1\n" * 20_000}
+    fact, _ = reviewed(run, files, job(["python", "/app/train.py"]))
+    assert fact["state"] == "read"
+
+
 def test_a_module_that_is_no_python_is_left_out_and_said(run: Run, folder: Path) -> None:
-    files = {"train.py": "import broken\n" + WHOLE, "broken.py": "def (:\n"}
+    files = {"train.py": "import broken\n" + WHOLE, "broken.py": "def save(:\n"}
     fact, _ = reviewed(run, files, job(["python", "/app/train.py"]))
     assert fact["state"] == "partly-read"
     assert fact["reason"].startswith("/app/broken.py: it is no Python that this version reads")

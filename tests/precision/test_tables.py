@@ -62,3 +62,35 @@ def test_what_is_found_of_labelled_programs_is_among_their_labels() -> None:
         told = re.search(rf"^\| {half}[^|]*\| (\d+) \| (\d+) \| (\d+) \([^|]*\| (\d+) ", page, re.MULTILINE)
         assert told is not None
         assert [int(one) for one in told.groups()] == [len(mine), *counts]
+
+
+def test_programs_that_were_launched_are_labelled_and_counted() -> None:
+    rows = _rows("launched")
+    page = PAGE.read_text()
+    by_rule: Counter[str] = Counter()
+    found: Counter[str] = Counter()
+    for row in rows:
+        assert row.keys() == {
+            *("address", "commit", "path", "sha256", "half", "launch", "labels", "doubtful"),
+            *("found_first", "found_after", "wrong_first", "wrong_after"),
+        }, row
+        labels = row["labels"].split()
+        assert {one for label in labels for one in label.split("|")} <= PROGRAM_RULES.keys()
+        assert set(row["found_first"].split()) | set(row["found_after"].split()) <= set(labels), row
+        for column in ("doubtful", "wrong_first", "wrong_after"):
+            assert set(row[column].split()) <= PROGRAM_RULES.keys(), row
+        assert (len(row["commit"]), len(row["sha256"])) == (40, 64)
+        by_rule.update(label.partition("|")[0] for label in labels)
+        found.update(label.partition("|")[0] for label in row["found_after"].split())
+    for half in ("tuned", "untouched", "fresh"):
+        mine = [row for row in rows if row["half"] == half]
+        counts = [sum(len(row[column].split()) for row in mine) for column in ("labels", "found_first", "found_after")]
+        wrong = [sum(1 for row in mine if row[column]) for column in ("wrong_first", "wrong_after")]
+        told = re.search(
+            rf"^\| {half} \| (\d+) \| (\d+) \| (\d+) \([^|]*\| (\d+) \([^|]*\| (\d+) \| (\d+) \|$", page, re.MULTILINE
+        )
+        assert told is not None, half
+        assert [int(one) for one in told.groups()] == [len(mine), *counts, *wrong]
+    assert dict(re.findall(r"^\| ([a-z-]+) \| (\d+ of \d+) \|$", page, re.MULTILINE)) == {
+        rule: f"{found[rule]} of {number}" for rule, number in by_rule.items()
+    }

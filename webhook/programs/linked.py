@@ -142,6 +142,8 @@ def _modules(
                     joined[path] = {name}
                     if depth < DEEPEST:
                         pending.append((own_text, where, depth + 1))
+                    elif _leads_on(own_text, where, folders, opened):
+                        left_out = left_out or (path, "imports lead to more than is read of one program")
                     break
                 if len(found) >= MOST or depth >= DEEPEST or len(own_text) > room:
                     if _GOES_BACK.search(own_text) is None:
@@ -157,6 +159,15 @@ def _modules(
     # One module may be imported by several names: ``utils.paths`` and ``.paths``.
     harmless.update(name for names in joined.values() for name in names)
     return found, harmless, left_out
+
+
+def _leads_on(text: str, here: str, folders: Sequence[str], opened: Open) -> bool:
+    """Whether a module imports from what is in reach."""
+    return any(
+        opened(path) is not None
+        for name, relative in _imported(text)
+        for path, _ in _candidates(name, relative, here, folders)
+    )
 
 
 def _imported(text: str) -> Iterator[tuple[str, int]]:

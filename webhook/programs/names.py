@@ -211,12 +211,17 @@ def _is_padded_before(python: Python, node: ast.expr, around: Around | None) -> 
 
 def _plain(python: Python, node: ast.expr, around: Around | None) -> bool:
     """``"step_" + str(step)``: no padding can hide in it."""
-    for origin, _ in python.origins(node, around):
+    for origin, where in python.origins(node, around):
         for part in ast.walk(origin):
             if isinstance(part, ast.Call):
                 name = python.source.dotted(part.func)[0]
                 if name not in ("str", "os.path.join", "pathlib.Path", "int", "repr"):
                     return False
+            # ``os.path.join(folder, name)`` with ``name = f"net_{epoch:02d}.pt"`` above it.
+            elif isinstance(part, ast.Name) and any(
+                isinstance(one, ast.JoinedStr) for one, _ in python.origins(part, where)
+            ):
+                return False
     return True
 
 
