@@ -397,6 +397,10 @@ def _fails(python: Python, call: Call, test: ast.expr, way: bool) -> Off | None:
             continue
         named = [node for node in ast.walk(part) if isinstance(node, ast.Attribute | ast.Subscript | ast.Name)]
         setting = next((node for node in named if not isinstance(node, ast.Name)), named[0] if named else None)
+        if isinstance(setting, ast.Name):
+            # ``found = args.resume != ""`` and then ``if found:``
+            parts_of = (one for origin, _ in python.origins(setting, call.around) for one in ast.walk(origin))
+            setting = next((one for one in parts_of if isinstance(one, ast.Attribute | ast.Subscript)), setting)
         if setting is not None:
             return Off(call, test, setting)
     return None
