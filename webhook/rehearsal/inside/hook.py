@@ -168,7 +168,7 @@ def _wait_at_gate(path: str) -> None:
     os.close(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
     until = time.monotonic() + _LONGEST_HOLD
     while os.path.exists(name) and time.monotonic() < until:
-        time.sleep(0.002)
+        time.sleep(0.01)
 
 
 def _say_generators() -> None:
