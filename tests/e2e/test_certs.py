@@ -425,7 +425,8 @@ def test_several_replicas_share_the_lease(guarded: Site) -> None:
             one.stop()  # killed: its Lease has to run out
             guarded.overwrite(b"")
             soon("the other's turn", lambda: guarded.bundle() != b"", 60)
-            assert "wrote caBundle" in two.log.read_text()
+            # It is told once the whole step is done.
+            soon("its word", lambda: "wrote caBundle" in two.log.read_text())
         one.start()
         soon("a Lease that was let go", lambda: holder(plane).rpartition("_")[2] != "")
 
