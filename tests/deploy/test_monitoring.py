@@ -94,6 +94,115 @@ def test_alerts_fire(tmp_path: Path) -> None:
     assert run.returncode == 0, run.stdout + run.stderr
 
 
+@pytest.mark.full  # promtool takes minutes to build
+def test_each_alert_fires_and_is_silent_where_it_has_to(tmp_path: Path) -> None:
+    rules = (MONITORING / "rules.yaml").read_text()
+    names = re.findall(r"alert: (\w+)", rules)
+    assert sorted(names) == sorted(EACH)
+    tests = []
+    for name, (wrong, right) in EACH.items():
+        for series, samples in ((wrong, [{"value": 1}]), (right, [])):
+            expression = f'count(ALERTS{{alertname="{name}",alertstate="firing"}})'
+            tests.append(
+                {
+                    "name": f"{name} {'fires' if samples else 'is silent'}",
+                    "interval": "1m",
+                    "input_series": [{"series": one, "values": values} for one, values in series.items()],
+                    "promql_expr_test": [{"expr": expression, "eval_time": "45m", "exp_samples": samples}],
+                }
+            )
+    (tmp_path / "rules.yaml").write_text(rules)
+    asked = {"rule_files": ["rules.yaml"], "evaluation_interval": "1m", "tests": tests}
+    (tmp_path / "test.yaml").write_text(yaml.safe_dump(asked))
+    run = subprocess.run([find("promtool"), "test", "rules", tmp_path / "test.yaml"], capture_output=True, text=True)
+    assert run.returncode == 0, run.stdout + run.stderr
+
+
+def _flat(value: int) -> str:
+    return f"{value}+0x60"
+
+
+_NOBODY = {"up": _flat(1)}
+_TWO = {'ckptguard_build_info{pod="a",node="one"}': _flat(1), 'ckptguard_build_info{pod="b",node="two"}': _flat(1)}
+_LATENCY = 'ckptguard_webhook_latency_seconds_bucket{webhook="/validate",le="%s"}'
+EACH: dict[str, tuple[dict[str, str], dict[str, str]]] = {
+    "CheckpointGuardDown": (_NOBODY, _TWO),
+    "CheckpointGuardAlone": ({'ckptguard_build_info{pod="a"}': _flat(1)}, _TWO),
+    "CheckpointGuardOneNode": (
+        {f'ckptguard_build_info{{pod="{pod}",node="one"}}': _flat(1) for pod in "ab"},
+        # Where Prometheus tells no node there is nothing to say.
+        {f'ckptguard_build_info{{pod="{pod}"}}': _flat(1) for pod in "ab"},
+    ),
+    "CheckpointGuardWorkerEnds": (
+        {'ckptguard_worker_restarts_total{why="died"}': "0+1x60"},
+        {
+            'ckptguard_worker_restarts_total{why="grown"}': "0+9x60",
+            'ckptguard_worker_restarts_total{why="died"}': "1x60",
+        },
+    ),
+    "CheckpointGuardFlooded": (
+        {'ckptguard_connections_refused_total{why="peer"}': "0+20x60"},
+        {'ckptguard_connections_refused_total{why="peer"}': "0+1x60"},
+    ),
+    "CheckpointGuardUntrusted": (
+        {'ckptguard_tls_trusted{pod="a"}': _flat(0), 'ckptguard_tls_trusted{pod="b"}': _flat(1)},
+        {'ckptguard_tls_trusted{pod="a"}': _flat(1)},
+    ),
+    "CheckpointGuardPairRefused": (
+        {'ckptguard_tls_stale{pod="a"}': _flat(1)},
+        {'ckptguard_tls_stale{pod="a"}': "0x40 1x5 0x15"},  # taken at the next try
+    ),
+    "CheckpointGuardPolicyRefused": (
+        {'ckptguard_policy_stale{pod="a"}': _flat(1), 'ckptguard_policy_stale{pod="b"}': _flat(0)},
+        {'ckptguard_policy_stale{pod="a"}': "0x42 1x20"},  # mended within five minutes
+    ),
+    "CheckpointGuardPoliciesDiffer": (
+        {'ckptguard_policy_info{pod="a",hash="x"}': _flat(1), 'ckptguard_policy_info{pod="b",hash="y"}': _flat(1)},
+        {'ckptguard_policy_info{pod="a",hash="x"}': _flat(1), 'ckptguard_policy_info{pod="b",hash="x"}': _flat(1)},
+    ),
+    "CheckpointGuardCertificateExpires": (
+        {'ckptguard_tls_expires_seconds{pod="a"}': _flat(86_400)},
+        # 0: served without TLS.
+        {
+            'ckptguard_tls_expires_seconds{pod="a"}': _flat(86_400 * 30),
+            'ckptguard_tls_expires_seconds{pod="b"}': _flat(0),
+        },
+    ),
+    "CheckpointGuardCertificatesFail": (
+        {'ckptguard_certs_failing{pod="c"}': _flat(1)},
+        {'ckptguard_certs_failing{pod="c"}': _flat(0)},
+    ),
+    "CheckpointGuardOpen": (
+        {'ckptguard_certs_open{pod="c"}': _flat(1), 'ckptguard_certs_open{pod="d"}': _flat(0)},
+        {'ckptguard_certs_open{pod="c"}': "1x8 0x52"},  # an install that takes its time
+    ),
+    "CheckpointGuardRuleBroken": (
+        {'ckptguard_broken_total{part="short-grace"}': "0+1x60"},
+        {'ckptguard_broken_total{part="short-grace"}': _flat(3)},
+    ),
+    "CheckpointGuardAuditLost": (
+        {'ckptguard_audit_lines_lost_total{sink="stdout"}': "0+1x60"},
+        {'ckptguard_audit_lines_lost_total{sink="stdout"}': _flat(3)},
+    ),
+    "CheckpointGuardForbidden": (
+        {'ckptguard_live_reads_total{result="forbidden"}': "0+1x60"},
+        {'ckptguard_live_reads_total{result="found"}': "0+9x60"},
+    ),
+    "CheckpointGuardCacheOld": (
+        {'ckptguard_cache_event_age_seconds{kind="Namespace"}': "0+60x60"},
+        {'ckptguard_cache_event_age_seconds{kind="Namespace"}': _flat(60)},
+    ),
+    "CheckpointGuardSlow": (
+        {_LATENCY % "1.0": _flat(0), _LATENCY % "2.5": "0+9x60", _LATENCY % "+Inf": "0+9x60"},
+        {_LATENCY % "1.0": "0+9x60", _LATENCY % "2.5": "0+9x60", _LATENCY % "+Inf": "0+9x60"},
+    ),
+    "CheckpointGuardTurnsAway": (
+        {'ckptguard_webhook_requests_total{code="503"}': "0+9x60"},
+        {'ckptguard_webhook_requests_total{code="200"}': "0+9x60"},
+    ),
+}
+"""Alert -> series that make it fire, and series for which it has to be silent; 45 minutes on."""
+
 ALERTS = """
 rule_files: [rules.yaml]
 evaluation_interval: 1m
