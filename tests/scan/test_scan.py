@@ -362,3 +362,86 @@ def test_exceptions_of_a_dump_count(run: Run, tmp_path: Path) -> None:
     assert {one["verdict"] for one in json.loads(out)["results"]} == {"allow"}
     findings = [found for one in json.loads(out)["results"] for found in one["findings"]]
     assert {found["exception"]["from"] for found in findings if "exception" in found} == {"CheckpointException/bench"}
+
+
+MAPS = "/api/v1/namespaces/team/configmaps"
+
+
+def edited(generation: int = 2, made: str = "2026-11-01T00:00:00Z", kept: str = "good") -> FakeApi:
+    """A run whose runtime was edited after Trainer copied it: of the two one loses its checkpoints."""
+    now, then = objects("team", bad=kept == "good"), objects("team", bad=kept != "good")
+    now[3]["metadata"] |= {"generation": generation, "creationTimestamp": made}
+    now[4]["metadata"] |= {"creationTimestamp": "2026-11-02T00:00:00Z"}
+    api = api_of(now)
+    api.objects[f"{MAPS}/digits-runtime-snapshot"] = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "digits-runtime-snapshot", "namespace": "team"},
+        "data": {"runtime": yaml.safe_dump(then[3])},
+    }
+    return api
+
+
+def copies_read(api: FakeApi) -> int:
+    return sum(path.endswith("-runtime-snapshot") for _, path, _ in api.asked)
+
+
+@pytest.mark.parametrize(("kept", "runtime", "run"), [("good", "deny", "allow"), ("bad", "allow", "deny")])
+def test_a_run_is_judged_by_trainers_copy_where_its_runtime_was_edited(kept: str, runtime: str, run: str) -> None:
+    api = edited(kept=kept)
+    results, scan = scanned(api)
+    assert verdicts(results) == {"team/TrainingRuntime/plain": runtime, "team/TrainJob/digits": run}
+    assert (scan.notices, copies_read(api)) == ([], 1)
+
+
+def test_a_runtime_that_was_made_anew_counts_as_edited() -> None:
+    api = edited(1, "2026-11-03T00:00:00Z")
+    results, _ = scanned(api)
+    assert verdicts(results)["team/TrainJob/digits"] == "allow"
+
+
+def test_the_copy_of_a_runtime_that_nobody_edited_is_not_read() -> None:
+    api = edited(1)
+    results, _ = scanned(api)
+    assert verdicts(results)["team/TrainJob/digits"] == "deny"
+    assert copies_read(api) == 0
+
+
+def test_a_release_without_copies_reads_none() -> None:
+    api = edited()
+    results = list(ClusterScan(api, Policy(), None, Release.V2_2).results())
+    assert verdicts(results)["team/TrainJob/digits"] == "deny"
+    assert copies_read(api) == 0
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["a: [", "[]", "kind: TrainingRuntime\nmetadata: {name: other}\nspec: {}\n", "kind: ConfigMap\n", ""],
+)
+def test_a_copy_that_cannot_be_read_leaves_the_runtime_of_now(text: str) -> None:
+    api = edited()
+    api.objects[f"{MAPS}/digits-runtime-snapshot"]["data"]["runtime"] = text
+    results, _ = scanned(api)
+    assert verdicts(results)["team/TrainJob/digits"] == "deny"
+
+
+def test_copies_that_may_not_be_read_are_said_once() -> None:
+    api = edited()
+    more = [run_of("team", f"run-{number}") for number in range(20)]
+    api.objects |= {path_of(one): one for one in more}
+    api.forbidden = {f"{MAPS}/.*"}
+    results, scan = scanned(api)
+    assert verdicts(results)["team/TrainJob/digits"] == "deny"
+    assert copies_read(api) == 1
+    assert scan.notices == [
+        "you may not get configmaps: runs are judged by their runtimes as they are now, not by Trainer's copies"
+    ]
+
+
+def test_a_dump_is_judged_by_its_copies_too(run: Run, tmp_path: Path) -> None:
+    text = yaml.safe_dump_all([one for one in edited().objects.values() if "kind" in one])
+    code, out, _ = run("scan", "--state", write(tmp_path, "dump.yaml", text), "-o", "json", "--trainer", "2.3")
+    found = {one["kind"]: one["verdict"] for one in json.loads(out)["results"]}
+    assert (code, found) == (1, {"TrainingRuntime": "deny", "TrainJob": "allow"})
+    _, older, _ = run("scan", "--state", write(tmp_path, "dump.yaml", text), "-o", "json", "--trainer", "2.2")
+    assert {one["verdict"] for one in json.loads(older)["results"]} == {"deny"}

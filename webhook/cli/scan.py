@@ -267,6 +267,8 @@ def _go_on(arguments: argparse.Namespace, policy: Policy) -> int:
 
 def scan_files(arguments: argparse.Namespace, policy: Policy) -> Review:
     """The same over a dump: its objects are all that is known of the cluster."""
+    from webhook.cluster.kinds import SNAPSHOT_SUFFIX
+    from webhook.scan.copies import Copies, with_copy
     from webhook.scan.stored import enforced, enforced_namespace, judge_stored
 
     policy = enforced(policy)
@@ -275,6 +277,8 @@ def scan_files(arguments: argparse.Namespace, policy: Policy) -> Review:
         inputs.view.store.put("Namespace", enforced_namespace(namespace.object))
     results: list[Reviewed] = []
     over = 0
+    kept = {(one.namespace, one.name): one.object for one in inputs.of_kind("ConfigMap")}
+    copies = Copies(lambda namespace, name: kept.get((namespace, f"{name}{SNAPSHOT_SUFFIX}")))
 
     def wanted(document: Document) -> bool:
         return arguments.namespace is None or document.namespace == arguments.namespace
@@ -286,17 +290,19 @@ def scan_files(arguments: argparse.Namespace, policy: Policy) -> Review:
             continue
         inputs.settle_for(document)
         release = inputs.release(document)
+        assumed = inputs.assume_for(document, release)
+        copy = copies.of(document.stored, inputs.view, release) if document.kind == "TrainJob" else None
         results.append(
             judge_stored(
                 document.kind,
                 document.namespace,
                 document.name,
                 document.object,
-                inputs.view,
+                with_copy(inputs.view, copy),
                 policy,
                 release,
                 Place(document.file, document.line),
-                inputs.assume_for(document, release),
+                assumed,
                 partial(inputs.locate, document),
             )
         )

@@ -207,7 +207,7 @@ class Reader:
         if kind == NAMESPACE:
             return Answer(keep_namespace(raw))
         if kind == CONFIG_MAP:
-            return Answer(_snapshot(raw) or Gap.ABSENT)
+            return Answer(runtime_of_copy(raw) or Gap.ABSENT)
         if kind == TRAINJOB:  # one that is over or going needs nothing
             return ABSENT if finished(raw) or raw["metadata"].get("deletionTimestamp") else Answer(parse_run(raw))
         raw["kind"] = kind
@@ -281,7 +281,8 @@ def forbidden(who: str, wanted: Wanted) -> str:
     return f"{who} may not {verb} {KINDS[kind_of(wanted)].resource}{where}"
 
 
-def _snapshot(raw: Mapping[str, Any]) -> Runtime | None:
+def runtime_of_copy(raw: Mapping[str, Any]) -> Runtime | None:
+    """The runtime in a ConfigMap that is Trainer's copy of one; None where it is none that can be read."""
     found = snapshot_text(raw)
     if found is None:
         return None

@@ -20,6 +20,7 @@ from webhook.cluster.kinds import (
     KINDS,
     NAMESPACE,
     RUNTIME,
+    SNAPSHOT_SUFFIX,
     TRAINJOB,
     VOLUME,
 )
@@ -36,6 +37,7 @@ from webhook.model.policy import Policy
 from webhook.model.release import Release
 from webhook.reports.review import Fault, Place, Reviewed
 from webhook.runs.api import Answer, Api
+from webhook.scan.copies import Copies, with_copy
 from webhook.scan.stored import enforced, enforced_namespace, judge_stored
 
 AT: Final = Place("cluster")
@@ -107,6 +109,7 @@ class ClusterScan:
         self._namespace = namespace
         self._release = release
         self._unlisted: dict[str, str] = {}
+        self._reads_copies = True
         self.notices: list[str] = []
         self.faults: list[Fault] = []
         self.passed_over = 0
@@ -132,6 +135,7 @@ class ClusterScan:
         for raw in self._listed(TRAINJOB):
             tables.runs.put(orjson.dumps(raw))
         view = ScanView(tables, self._unlisted, release, self._config_map)
+        copies = Copies(self._snapshot)
         yield from self._runtimes(tables, view, release)
         if TRAINJOB in self._unlisted:
             self.faults.append(Fault(None, f"TrainJobs: {self._unlisted[TRAINJOB]}"))
@@ -143,7 +147,8 @@ class ClusterScan:
                 continue
             stored = {"apiVersion": API_VERSION, "kind": TRAINJOB, **raw}
             namespace, name = str(metadata.get("namespace") or "default"), str(metadata.get("name") or "")
-            yield judge_stored(TRAINJOB, namespace, name, stored, view, self._policy, release, AT)
+            seen = with_copy(view, copies.of(stored, view, release))
+            yield judge_stored(TRAINJOB, namespace, name, stored, seen, self._policy, release, AT)
         if TRAINJOB in self._unlisted:
             self.faults.append(Fault(None, f"TrainJobs: {self._unlisted[TRAINJOB]}"))
 
@@ -200,6 +205,20 @@ class ClusterScan:
                 return
             # After 410 the token is one for the rest as it is now (Kubernetes API, "limit" and "continue").
             asked["continue"] = more
+
+    def _snapshot(self, namespace: str, name: str) -> Mapping[str, Any] | None:
+        """Trainer's copy of a run's runtime; what may not be read is said once, and no more asked for."""
+        if not self._reads_copies:
+            return None
+        answer = self._api.request("GET", KINDS[CONFIG_MAP].path(namespace, name + SNAPSHOT_SUFFIX))
+        if answer.ok:
+            return answer.body
+        if answer.code == 403:
+            self._reads_copies = False
+            self.notices.append(
+                "you may not get configmaps: runs are judged by their runtimes as they are now, not by Trainer's copies"
+            )
+        return None
 
     def _config_map(self, namespace: str, name: str) -> ConfigMap | Gap:
         """One with a program, as it is now; what may not be read is said once."""
