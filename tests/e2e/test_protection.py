@@ -98,16 +98,30 @@ def test_while_the_guard_is_down_everything_goes(guard: Guard, project: Project)
         assert delete(project, PVC) == ""
 
 
+def claim_goes(project: Project) -> bool:
+    """Whether the claim is gone, or on its way."""
+    found = project.cluster.kubectl("get", *PVC, "-n", project.namespace, "-o", "json", check=False)
+    return found.returncode != 0 or "deletionTimestamp" in found.stdout
+
+
 def test_a_namespace_goes_with_its_run(project: Project) -> None:
     begin(project)
     project.cluster.kubectl("delete", "namespace", project.namespace, "--wait=false")
+    wait_until("the claim to go with its namespace", lambda: claim_goes(project), 60)
 
-    def emptied() -> bool:
-        found = project.cluster.kubectl("get", *PVC, "-n", project.namespace, check=False)
-        return (
-            found.returncode != 0
-            or "deletionTimestamp"
-            in project.cluster.kubectl("get", *PVC, "-n", project.namespace, "-o", "json", check=False).stdout
-        )
 
-    wait_until("the claim to go with its namespace", emptied, 60)
+@pytest.mark.parametrize("cascade", ["background", "foreground"])
+def test_the_garbage_collector_goes_on(project: Project, cascade: str) -> None:
+    """Whoever deletes the owner decided about what it owns."""
+    begin(project)
+    space = ("-n", project.namespace)
+    project.cluster.kubectl("create", "configmap", "owner", *space)
+    owner = project.cluster.get("configmaps", "owner", project.namespace)
+    assert owner is not None
+    reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": owner["metadata"]["uid"]}
+    reference["blockOwnerDeletion"] = True
+    patch = json.dumps({"metadata": {"ownerReferences": [reference]}})
+    project.cluster.kubectl("patch", *PVC, *space, "--type=merge", "-p", patch)
+    assert refused(project, PVC)
+    project.cluster.kubectl("delete", "configmap", "owner", *space, f"--cascade={cascade}", "--wait=false")
+    wait_until("the claim to go with its owner", lambda: claim_goes(project), 60)

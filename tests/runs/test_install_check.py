@@ -228,10 +228,28 @@ def test_what_is_wrong_is_named(changes: Object, part: str, said: str) -> None:
     ],
 )
 def test_the_state_of_pods_is_told(status: Object, said: str) -> None:
-    pod = {"metadata": {"name": "a"}, "status": status}
+    pod = {"metadata": {"name": "a", "labels": {"app.kubernetes.io/component": "webhook"}}, "status": status}
     report = asked(FakeApi(installed(slice={"endpoints": []}, pod=pod), failing("connection refused")))
 
     assert any(said in fault.problem for fault in report.faults)
+
+
+@pytest.mark.parametrize("component", ["certs", "keeper"])
+def test_a_keeper_that_is_not_ready_is_told_of(component: str) -> None:
+    """Without the Secret that it makes, pods of the webhook wait in ContainerCreating and never say what is missing."""
+    labels = {"app.kubernetes.io/component": component}
+    waits = {"waiting": {"reason": "ErrImagePull", "message": "no such host"}}
+    pod = {"metadata": {"name": "k", "labels": labels}, "status": {"containerStatuses": [{"state": waits}]}}
+    objects = installed(slice={"endpoints": []}, pod=pod)
+    report = asked(FakeApi(objects, failing("connection refused")))
+    told = [fault.problem for fault in report.faults if "has no ready endpoint" in fault.problem]
+    assert told[0].endswith("""there is no pod; the keeper's pod "k" waits: ErrImagePull (no such host)""")
+
+    ready = {"metadata": pod["metadata"], "status": {"conditions": [{"type": "Ready", "status": "True"}]}}
+    report = asked(FakeApi(objects | {f"{GUARD}/pods/a": ready}, failing("connection refused")))
+    told = [fault.problem for fault in report.faults if "has no ready endpoint" in fault.problem]
+    assert told
+    assert "keeper" not in told[0]
 
 
 def test_a_missing_right_is_named() -> None:

@@ -24,6 +24,9 @@ _HOOKS: Final = {
     "ValidatingWebhookConfiguration": ("validate", "validate-update", "protect"),
 }
 """Their webhooks, each with ``.checkpoint-guard.io`` behind its name."""
+_COMPONENT: Final = "app.kubernetes.io/component"
+_KEEPERS: Final = ("certs", "keeper")
+"""Components that turn the registration to Fail, and make the certificates or leave them to cert-manager."""
 _REGISTRATION: Final = "/apis/admissionregistration.k8s.io/v1"
 VALIDATING: Final = f"{_REGISTRATION}/validatingwebhookconfigurations"
 _CRDS: Final = tuple(f"{plural}.{GROUP}" for plural in ("trainjobs", "trainingruntimes", "clustertrainingruntimes"))
@@ -169,12 +172,24 @@ def _pods(api: Api, namespace: str) -> str:
     answer = api.request(
         "GET",
         f"/api/v1/namespaces/{namespace}/pods",
-        {"labelSelector": "app.kubernetes.io/name=checkpoint-guard,app.kubernetes.io/component=webhook"},
+        {"labelSelector": f"app.kubernetes.io/name=checkpoint-guard,{_COMPONENT} in (webhook,{','.join(_KEEPERS)})"},
     )
     if not answer.ok:
         return f"and its pods cannot be looked at ({answer.message})"
-    states = [_state(pod) for pod in answer.body.get("items") or ()]
-    return "; ".join(states[:5]) if states else "there is no pod"
+    pods = list(answer.body.get("items") or ())
+    states = [_state(pod) for pod in pods if _component(pod) not in _KEEPERS][:5] or ["there is no pod"]
+    # Without the Secret that the keeper makes, a pod of the webhook does not even try to pull its image.
+    late = [pod for pod in pods if _component(pod) in _KEEPERS and not _ready(pod)]
+    return "; ".join([*states, *(f"the keeper's {_state(pod)}" for pod in late[:2])])
+
+
+def _component(pod: Raw) -> object:
+    return ((pod.get("metadata") or {}).get("labels") or {}).get(_COMPONENT)
+
+
+def _ready(pod: Raw) -> bool:
+    conditions = (pod.get("status") or {}).get("conditions") or ()
+    return any(one.get("type") == "Ready" and one.get("status") == "True" for one in conditions)
 
 
 def _state(pod: Raw) -> str:
