@@ -76,6 +76,10 @@ class Gate:
         """Whether a CREATE passes unjudged while nobody answers; None while that is not known."""
         self.missing: tuple[str, ...] = ()
 
+    def stand_by(self) -> None:
+        """Another replica is at work, or nothing can be seen: time in which this one did not look does not count."""
+        self._last_ready = None
+
     def step(self, monotonic: float) -> tuple[Done, ...]:
         """Turn what is to be turned. A configuration that is gone is not made again. Raises Conflict, Away, Refused."""
         ready = any_ready(self._cluster.endpoint_slices(self._service))

@@ -48,6 +48,11 @@ class Keeper:
         parts = [part.missing for part in (self.rotation, self.gate) if part is not None]
         return tuple(dict.fromkeys(what for part in parts for what in part))
 
+    def stand_by(self) -> None:
+        """This replica does not do the work now."""
+        if self.gate is not None:
+            self.gate.stand_by()
+
     def step(self, now: datetime.datetime, monotonic: float) -> Step:
         """Certificates first: a pod is not ready before they are right. Raises Conflict, Away or Refused."""
         step = Step(()) if self.rotation is None else self.rotation.step(now, monotonic)
@@ -145,6 +150,8 @@ def run(keeper: Keeper, leadership: Leadership, status: Status, clock: Clock, te
                 due = clock.monotonic() + (min(interval, step.wait or 1.0) if step.done or step.wait else interval)
             if status.leading:
                 pause = max(0.05, min(pause, due - clock.monotonic()))
+            else:
+                keeper.stand_by()
             if status.fault is not None:
                 tell(f"in order again, after {failing} attempts in vain")
             status.fault, failing = None, 0
@@ -156,6 +163,7 @@ def run(keeper: Keeper, leadership: Leadership, status: Status, clock: Clock, te
             if status.fault != str(error):
                 tell(f"cannot go on, what stands stays in use: {error}")
             status.fault = str(error)
+            keeper.stand_by()
             pause = min(interval, 2.0 ** min(failing, 6)) * random.uniform(0.8, 1.2)  # noqa: S311
         status.last_turn = clock.monotonic()
         if clock.pause(pause):

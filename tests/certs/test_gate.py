@@ -8,9 +8,10 @@ from certs.actions import ignore_after
 from certs.cluster import MUTATING, VALIDATING, Conflict, Refused
 from certs.gate import Gate, any_ready
 from certs.health import metrics_text
-from certs.loop import Keeper, Status
+from certs.loop import Keeper, Leadership, Status, run
 from certs.rotation import Rotation
 from tests.certs.cluster import NOW, SETTINGS, FakeCluster, Raw
+from tests.certs.test_rotation import Time
 
 READY = {"ready": True, "serving": True, "terminating": False}
 NAME = "checkpoint-guard"
@@ -106,6 +107,40 @@ def test_a_keeper_that_has_just_begun_waits_the_whole_time() -> None:
     assert fresh.step(5000.0) == ()
     assert fresh.step(5059.0) == ()
     assert len(fresh.step(5060.0)) == 1
+
+
+@pytest.mark.parametrize("how", ["another leads", "the Lease is forbidden", "the API server is away"])
+def test_time_in_which_nobody_looked_does_not_count(how: str) -> None:
+    """A replica that gets its Lease back amid a roll-out must not count the hour before, in which pods were ready."""
+    cluster, time, told = installed()[0], Time(turns=900), list[str]()
+    cluster.endpoints = [READY]
+    held = cluster.lease
+
+    def forbidden(name: str) -> Raw | None:
+        raise Refused("403: leases is forbidden")
+
+    def other(name: str) -> Raw | None:
+        spec = {"holderIdentity": "other", "leaseDurationSeconds": 30}
+        return {"metadata": {"name": name, "resourceVersion": str(time.turns)}, "spec": spec}
+
+    def before(turn: int) -> None:
+        out = 400 < turn < 800  # it counts down
+        cluster.away = out and how == "the API server is away"
+        if how != "the API server is away":
+            cluster.lease = held if not out else other if how == "another leads" else forbidden  # type: ignore[method-assign]
+        if turn == 400:
+            cluster.endpoints = []  # the old pod has just gone, the new one is not ready yet
+        if turn == 395:
+            opened.append(policies(cluster)["validate"])
+
+    opened: list[str] = []
+    time.before_turn = before
+    gate = Gate(cluster, NAME, (NAME,), ignore_after=600)
+    leadership = Leadership(cluster, SETTINGS, "me", time.clock)
+    run(Keeper(None, gate), leadership, Status(), time.clock, told.append, 10)
+    assert opened == ["Fail"]
+    assert policies(cluster)["validate"] == "Ignore"  # after its time, which it saw pass
+    assert next(line for line in told if "to Ignore" in line).endswith("(CKPTGUARD_IGNORE_AFTER)")
 
 
 def test_what_was_deleted_is_not_made_again() -> None:

@@ -62,10 +62,11 @@ def bring(api: KubernetesApi) -> Written:
 def forget(plane: BareControlPlane) -> None:
     """No report is left, nor any CRD of them."""
     for served in (OPEN, OLD):
-        plane.kubectl("delete", "crd", f"{served.resource}.{served.group}", "--ignore-not-found")
+        plane.kubectl("delete", "crd", f"{served.resource}.{served.group}", "--ignore-not-found", "--wait=false")
         wait_until(
             f"{served.group} to be gone",
             lambda served=served: plane.kubectl("get", "--raw", served.base, check=False).returncode != 0,  # type: ignore[misc]
+            120,
         )
 
 
