@@ -243,17 +243,17 @@ def test_what_cannot_be_read_denies_nothing_and_is_said(status: int, reason: str
 
 
 def test_a_changed_map_is_read_anew_and_an_unchanged_one_parsed_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    from webhook.programs import cache, program
+    from webhook.programs import cache, reading
 
     cache.clear()
     parsed: list[str] = []
-    real = program.read_script
+    real = reading.read_script
 
     def counted(*arguments: Any, **named: Any) -> Any:
         parsed.append("once")
         return real(*arguments, **named)
 
-    monkeypatch.setattr(program, "read_script", counted)
+    monkeypatch.setattr(reading, "read_script", counted)
 
     async def test(serving: Serving) -> None:
         in_maps({"code": {"a.py": TEXT}}, serving.world, ["python", "/code/a.py"])

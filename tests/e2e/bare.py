@@ -51,7 +51,7 @@ class BareControlPlane(ControlPlane):
     def install_crds(self, release: str) -> None:
         """Installs Trainer's CRDs of a release, or changes those that are there into these."""
         self._apply(*self._rendered(build.trainer(RELEASES[release]).manifest("crds")))
-        self._wait_established()
+        self.wait_established()
 
     def remove_crds(self) -> None:
         """Deletes Trainer's CRDs."""

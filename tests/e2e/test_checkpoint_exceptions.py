@@ -49,7 +49,7 @@ def installed(guard: Guard, namespace: str) -> Iterator[Guard]:
     assert len(send(cluster, lost(namespace, "before"))) == 1
     cluster.apply(*component())
     try:
-        cluster.kubectl("wait", "--for=condition=Established", f"crd/{KIND}")
+        cluster.wait_established(KIND)
         wait_until("the kind to be served", lambda: cluster.kubectl("get", KIND, "-A", check=False).returncode == 0)
         yield guard
     finally:
@@ -168,7 +168,7 @@ def test_what_it_has_to_say_is_checked_by_the_api_server(
 def schema(clusters: Any, release: str) -> Iterator[Cluster]:
     cluster: Cluster = clusters.get(release)
     cluster.apply(*component())
-    cluster.kubectl("wait", "--for=condition=Established", f"crd/{KIND}")
+    cluster.wait_established(KIND)
     wait_until("the kind to be served", lambda: cluster.kubectl("get", KIND, "-A", check=False).returncode == 0)
     yield cluster
     for one in component():

@@ -96,7 +96,7 @@ def crd(served: Served) -> Object:
 
 def install(plane: BareControlPlane, served: Served) -> None:
     plane.apply(crd(served))
-    plane.kubectl("wait", "--for=condition=Established", f"crd/{served.resource}.{served.group}")
+    plane.wait_established(f"{served.resource}.{served.group}")
     wait_until(
         f"{served.group} to be served",
         lambda: plane.kubectl("get", f"{served.resource}.{served.group}", "-A", check=False).returncode == 0,

@@ -6,7 +6,7 @@ import pytest
 
 from tests.programs.reading import remarks
 from webhook.model.script import Launch
-from webhook.programs.program import read_script
+from webhook.programs.reading import read_script
 
 LAUNCH = Launch(directories=("/mnt/ckpt/run",), mounts=("/mnt/ckpt",), working_dir="/srv/job")
 STATE = '{"model": net.state_dict(), "optimizer": optimizer.state_dict(), "epoch": epoch}'

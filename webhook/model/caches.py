@@ -20,9 +20,10 @@ _ENTRY: Final = 4 * _LONGEST + 1024
 """Bytes of one of its entries at most."""
 
 CEILINGS: Final[dict[str, int]] = {
-    "pods": 6 * MIB,
+    "pods": 5 * MIB,
     "programs": 2 * MIB,
     "syntax trees": 40 * MIB,
+    "copies": 1 * MIB,
     "remarks": 4 * MIB,
     "digests": 2 * MIB,
     "directories": 1 * MIB,

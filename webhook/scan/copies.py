@@ -10,12 +10,11 @@ from typing import Any, Final, cast
 
 from webhook.cluster.objects import created, parse_run, snapshot_text
 from webhook.cluster.reader import runtime_of_copy
-from webhook.model.bounded import Bounded
+from webhook.model.caches import cache
 from webhook.model.cluster import ClusterView, Gap, Runtime
 from webhook.model.release import Release
 
 Raw = Mapping[str, Any]
-_BYTES: Final = 4 * 1024 * 1024
 _AS_OBJECT: Final = 8
 """How many times its text a runtime takes as an object, with what is prepared of it, roughly."""
 
@@ -25,7 +24,7 @@ class Copies:
 
     def __init__(self, read: Callable[[str, str], Raw | None]) -> None:
         self._read = read
-        self._known = Bounded(_BYTES)
+        self._known = cache("copies")
 
     def of(self, trainjob: Raw, view: ClusterView, release: Release | None) -> Runtime | None:
         """The copy, where it may differ from the runtime as it is now; else None.

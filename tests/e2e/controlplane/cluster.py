@@ -95,6 +95,15 @@ class Cluster:
             raise KubectlError(f"kubectl {' '.join(arguments)}: {run.stderr.strip() or run.stdout.strip()}")
         return run
 
+    def wait_established(self, *crds: str) -> None:
+        """Wait until these CRDs are served, or all. kubectl fails at once on one that has no conditions yet."""
+        wanted = [f"crd/{name}" for name in crds] or ["crd", "--all"]
+        for last in (False, False, False, True):
+            wait = ["wait", "--for=condition=Established", *wanted, "--timeout=60s"]
+            if self.kubectl(*wait, timeout=90, check=last).returncode == 0:
+                return
+            time.sleep(1)
+
     def _environment(self) -> dict[str, str]:
         """Kubectl's caches and preferences are those of this cluster, never the user's."""
         return {"KUBECONFIG": str(self.kubeconfig), "KUBECACHEDIR": str(self.scratch / "kubectl"), "KUBERC": "off"}

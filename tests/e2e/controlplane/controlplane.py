@@ -352,7 +352,7 @@ class ControlPlane(Cluster):
             *self._webhooks(jobset.manifest("webhook"), self._jobset_port),
             *self._webhooks(trainer.manifest("webhook"), self._trainer_port),
         )
-        self._wait_established()
+        self.wait_established()
         self._start_jobset(jobset.program("jobset"))
         self._start_trainer(trainer.program("trainer-controller-manager"))
         self._processes["jobset"].wait_ready(f"http://127.0.0.1:{self._jobset_health}/readyz")
@@ -440,7 +440,7 @@ class ControlPlane(Cluster):
             _cluster_admin(KUEUE),
             *self._with_url(self._rendered(kueue.manifest("crds")), self._kueue_port),
         )
-        self._wait_established()
+        self.wait_established()
         self._run(
             "kueue",
             kueue.program("kueue"),
@@ -467,9 +467,6 @@ class ControlPlane(Cluster):
 
     def _apply(self, *objects: Object) -> None:
         self.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", input=as_list(objects))
-
-    def _wait_established(self) -> None:
-        self.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s", timeout=90)
 
     def _rendered(self, folder: Path) -> list[Object]:
         """The objects of a folder, through its kustomization where it has one."""

@@ -13,3 +13,11 @@ export LAB_HOME L BIN IMG PREFIX NET PORT STORAGE PYTHON PATH=$BIN:$PATH KUBECON
 alive() { [ -s "$1" ] && kill -0 "$(cat "$1")" 2>/dev/null; }
 N0="nsenter --net=/run/netns/${PREFIX}0 --"   # in the control plane's network: before a command
 in0() { $N0 "$@"; }
+# All CRDs are served. kubectl fails at once where one is so new that it has no conditions yet.
+established() {
+  for _ in 1 2 3 4 5; do
+    kubectl wait --for=condition=Established crd --all --timeout=60s >/dev/null 2>"$L/established.log" && return 0
+    sleep 1
+  done
+  cat "$L/established.log"; return 1
+}

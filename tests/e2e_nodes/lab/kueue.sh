@@ -55,7 +55,7 @@ for doc in filter(None, yaml.safe_load_all(open(webhook + "/manifests.yaml"))):
 yaml.safe_dump_all(out, open(hooks, "w"), sort_keys=False)
 P
   kubectl apply --server-side --force-conflicts -f crds.yaml >/dev/null
-  kubectl wait --for=condition=Established crd --all --timeout=60s >/dev/null
+  established
   [ -s kueue.pid ] && stop; start; kubectl apply --server-side --force-conflicts -f hooks.yaml >/dev/null; echo "Kueue ready";;
 *) sed -n 2,3p "$0"; exit 2;;
 esac
