@@ -66,3 +66,12 @@ def test_commands_are_found_by_name_in_order() -> None:
     assert not shell.has("rm")
     assert shell.holds(shell.commands[0])
     assert not shell.holds(_read("ls a").commands[0])
+
+
+@pytest.mark.parametrize("second", ["$B", "${B}"])
+@pytest.mark.parametrize("blank", [" ", "  ", "\t", "\n"])
+def test_blanks_between_two_variables_in_quotes_are_no_part_of_the_second(second: str, blank: str) -> None:
+    word = _read(f'A=run\nB=train.py\nbash -c "$A{blank}{second}"').named("bash")[0].words[2]
+    assert word == f"run{blank}train.py"
+    unknown = _read(f'bash -c "$C{blank}{second}"').named("bash")[0].words[2]
+    assert [one.source for one in unknown.parts if isinstance(one, Unknown)] == ["$C", "$B"]

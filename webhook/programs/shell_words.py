@@ -68,8 +68,6 @@ class Words:
         parts: list[Value] = _NAMES.split(raw[1:-1])
         if len(parts) == 3 and not parts[0] and not parts[2]:
             return self.variable(parts[1])
-        if any(map(str.isspace, parts[:-1:2])):
-            return None  # the grammar takes blanks between two variables for a part of the second
         parts[1::2] = map(self.variable, parts[1::2])
         return join(parts)
 
@@ -109,10 +107,12 @@ class Words:
             return join(self.word(child, depth + 1) for child in node.children)
         if kind == "string_content":
             return in_quotes(self.raw(node))
-        if kind == "simple_expansion":
-            return self.variable(self.raw(node)[1:])
-        if kind == "expansion":
-            return self._expansion(node, depth)
+        if kind in ("simple_expansion", "expansion"):
+            # The grammar takes blanks between two variables in quotes for a part of the second.
+            raw = self.raw(node)
+            written = raw.lstrip()
+            value = self.variable(written[1:]) if kind == "simple_expansion" else self._expansion(node, depth, written)
+            return value if written == raw else join((raw[: -len(written)], value))
         if kind == "command_substitution":
             return self._output(self.raw(node))
         if kind == "translated_string":
@@ -127,7 +127,7 @@ class Words:
         if len(children) == 1 and children[0].type == "simple_expansion":
             only = children[0]
             if only.start_byte == start and only.end_byte == end:
-                return self.variable(self.raw(only)[1:])
+                return self.word(only, depth + 1)
         parts: list[Value] = []
         at = start
         for child in children:
@@ -156,8 +156,7 @@ class Words:
             return Unknown("host", "$HOSTNAME")
         return Unknown("", "$" + name)
 
-    def _expansion(self, node: Any, depth: int) -> Value:
-        raw = self.raw(node)
+    def _expansion(self, node: Any, depth: int, raw: str) -> Value:
         body = raw[2:-1]
         name = ""
         for letter in body:
