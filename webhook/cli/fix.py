@@ -20,7 +20,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from webhook.cli.flags import add_flags
-from webhook.cli.inputs import Inputs, inputs_of, load_policy_file, runtime_of
+from webhook.cli.inputs import Inputs, inputs_of, load_policy_file
 from webhook.cli.output import complain
 from webhook.cli.outputs import write_outputs
 from webhook.cluster.documents import Document
@@ -88,7 +88,7 @@ def run(arguments: argparse.Namespace) -> int:
     if faults:
         complain([f"error: {printable(_told(fault))}" for fault in faults])
         return 2
-    if arguments.write and any(document.file in ("-", "<stdin>") for document in inputs.documents):
+    if arguments.write and any(document.file in ("-", "<stdin>") for document in (*inputs.documents, *inputs.maps)):
         complain(["error: --write: standard input cannot be written to; leave it out to see the changes"])
         return 2
     pasting = Pasting(inputs, policy, arguments.unsafe)
@@ -116,10 +116,14 @@ class Pasting:
     def __init__(self, inputs: Inputs, policy: Policy, unsafe: bool) -> None:
         self.inputs, self.policy, self.unsafe = inputs, policy, unsafe
         self.documents: list[Document] = inputs.documents
-        self.before: Objects = {id(one): copy.deepcopy(one.object) for one in self.documents}
+        self.everything: list[Document] = [*inputs.documents, *inputs.maps]
+        """What may be changed: ConfigMaps are not judged themselves, a program may stand in one."""
+        self.before: Objects = {id(one): copy.deepcopy(one.object) for one in self.everything}
         self.objects: Objects = dict(self.before)
         self.items: list[Item] = []
         self._kept_by: dict[int, list[Item]] = {}
+        self.unread: dict[str, str] = {}
+        """Object -> why its program, or a part of it, was not looked at; empty where there is nothing to say."""
         self.assumed: dict[str, list[str]] = {}
         """Runtimes that are assumed as Trainer ships them -> rules that warn of them: not the reader's to change."""
 
@@ -162,18 +166,22 @@ class Pasting:
     def judge(self, objects: Objects) -> list[tuple[Document, Judged]]:
         """The findings on all objects as they would be, each with the document that it is told of."""
         inputs, policy = self.inputs, self.policy
-        for document in self.documents:
+        for document in self.everything:
             document.object = objects[id(document)]
             if document.kind in RUNTIME_KINDS:
-                inputs.view.put_runtime(runtime_of(document, document.stored))
+                inputs.put_runtime(document, document.stored)
+            elif document.kind == "ConfigMap":
+                inputs.view.store.put(document.kind, document.stored)
+        inputs.settled = ""
         for document in self.documents:
             if document.kind in RUNTIME_KINDS:
                 request = _request(document)
                 done = inputs.asked(partial(default_object, request, inputs.view, policy, inputs.release(document)))
                 if done.patch:
-                    inputs.view.put_runtime(runtime_of(document, done.object))
+                    inputs.put_runtime(document, done.object)
         found: list[tuple[Document, Judged]] = []
         for document in self.documents:
+            inputs.settle_for(document)
             release = inputs.release(document)
             if inputs.assume_for(document, release) and inputs.view.assumed is not None:
                 self.assumed.setdefault(inputs.view.assumed.label, [])
@@ -181,6 +189,10 @@ class Pasting:
             filled = inputs.asked(partial(default_object, request, inputs.view, policy, release))
             stored = replace(request, object=filled.object)
             decision = inputs.asked(partial(review_object, stored, inputs.view, policy, release))
+            fact = decision.facts.program
+            self.unread[f"{document.namespace}/{document.label}"] = (
+                f"{document.file} {document.label} program {fact.words()}" if fact is not None and fact.reason else ""
+            )
             found += [(document, one) for one in decision.findings if one.severity is not Severity.AUDIT]
         return found
 
@@ -225,7 +237,7 @@ class Pasting:
         target = self._owner(document, finding)
         none: Iterator[Objects] = iter(())
         if target is None:
-            return None, f"it is in {finding.at.object}, which is not among FILE", none
+            return None, self._elsewhere(document, finding.at.object), none
         if finding.lines is not None:
             if not self.unsafe:
                 return target, "it changes a line of the program: --unsafe writes it", none
@@ -248,22 +260,30 @@ class Pasting:
             return target, *self._started(target, finding, parts[0])
         if document.kind == "TrainJob" and not _OF_TRAINJOB.isdisjoint(parts[0].get("spec") or ()):
             target = document
+        if target.kind == "ConfigMap":
+            return target, "its fix is advice: see review", none
         return target, "", self._merged(target, finding, parts[0])
 
     def _owner(self, document: Document, finding: Judged) -> Document | None:
-        if finding.at.object == document.label:
-            return document
-        for other in self.documents:
-            if other.label == finding.at.object and other.namespace in (document.namespace, ""):
-                return other
-        return None
+        found = self.inputs.standing(document, finding.at.object)
+        return found if any(found is one for one in self.everything) else None
+
+    def _elsewhere(self, document: Document, label: str) -> str:
+        """Why an object cannot be written to that is none of FILE."""
+        known = self.inputs.standing(document, label)
+        if known is not None:
+            return f"it is in {label}, which stands in {known.file}:{known.line} (--state) and is not among FILE"
+        where = ", which is in the cluster and" if self.inputs.live else ", which"
+        return f"it is in {label}{where} is not among FILE"
 
     def _program(self, target: Document, finding: Judged, lines: Lines) -> Iterator[Objects]:
         changed = copy.deepcopy(self.objects[id(target)])
-        steps = _steps(_LINE.sub("", finding.at.field))
+        field = _LINE.sub("", finding.at.field)
+        steps = _steps(field) if target.kind != "ConfigMap" else ["data", field.removeprefix("data[").removesuffix("]")]
         parent, item = _reach(changed, steps[:-1]), steps[-1] if steps else None
-        if isinstance(parent, list) and isinstance(item, int) and item < len(parent) and isinstance(parent[item], str):
-            parent[item] = lines.paste(parent[item])
+        own = parent[item] if _within(parent, item) else None
+        if isinstance(own, str):
+            parent[item] = lines.paste(own)
             yield {**self.objects, id(target): changed}
 
     def _started(self, target: Document, finding: Judged, part: dict[str, Any]) -> tuple[str, Iterator[Objects]]:
@@ -309,9 +329,13 @@ def _request(document: Document) -> Request:
 
 def _key(document: Document, finding: Judged) -> tuple[str, str, str, str]:
     """One fault: told of a runtime and of each of its runs, it is one."""
-    where = finding.at.object if finding.at.object != document.label else f"{document.namespace}/{document.label}"
-    same = where if where == finding.at.object else document.label
-    return finding.rule, same, _LINE.sub("", finding.at.field), finding.subject or finding.problem
+    namespace = "" if finding.at.object.startswith("ClusterTrainingRuntime/") else document.namespace
+    return (
+        finding.rule,
+        f"{namespace}/{finding.at.object}",
+        _LINE.sub("", finding.at.field),
+        finding.subject or finding.problem,
+    )
 
 
 def _new(before: list[tuple[Document, Judged]], now: list[tuple[Document, Judged]]) -> str:
@@ -362,6 +386,12 @@ def _reach(node: Any, steps: Sequence[str | int]) -> Any:
             return None
         node = node[step]
     return node
+
+
+def _within(node: Any, step: str | int | None) -> bool:
+    if isinstance(node, list):
+        return isinstance(step, int) and step < len(node)
+    return isinstance(node, dict) and step in node
 
 
 def _rename(node: Any, old: str | int, new: str) -> bool:
@@ -423,8 +453,8 @@ def _texts(pasting: Pasting) -> tuple[dict[str, Change], set[str]]:
 
     changes: dict[str, Change] = {}
     failed: set[str] = set()
-    for file in dict.fromkeys(document.file for document in pasting.documents):
-        mine = [one for one in pasting.documents if one.file == file]
+    for file in dict.fromkeys(document.file for document in pasting.everything):
+        mine = [one for one in pasting.everything if one.file == file]
         if all(pasting.objects[id(one)] == pasting.before[id(one)] for one in mine):
             continue
         edited: Edited | None = None
@@ -463,7 +493,7 @@ def _write(pasting: Pasting, changes: Mapping[str, Change]) -> set[str]:
         reason = _replace(file, change)
         if reason:
             failed.add(file)
-            for document in pasting.documents:
+            for document in pasting.everything:
                 if document.file == file:
                     pasting.undo(document, reason)
     return failed
@@ -502,8 +532,9 @@ def _render(pasting: Pasting, changes: Mapping[str, Change], written: bool, outp
     if output == "json":
         import json
 
+        unread = [told for told in pasting.unread.values() if told]
         rows = [{name: getattr(item, name) for name in Item.__struct_fields__} for item in items]
-        return json.dumps({"schema": 1, "results": rows, "administrator": others}, indent=2) + "\n"
+        return json.dumps({"schema": 1, "results": rows, "administrator": others, "unread": unread}, indent=2) + "\n"
     lines: list[str] = []
     for file, change in changes.items():
         before, after = change.before.splitlines(), change.after.splitlines()
@@ -516,6 +547,7 @@ def _render(pasting: Pasting, changes: Mapping[str, Change], written: bool, outp
         why = f": {item.reason}" if item.reason else ""
         lines.append(printable(f"{word}: {item.file} {item.at} [{item.rule}]{why}"))
     lines += [printable(f"for whoever administers {label}: {', '.join(rules)}") for label, rules in others.items()]
+    lines += [printable(f"not looked at: {told}") for told in pasting.unread.values() if told]
     done = sum(item.applied for item in items)
     what = "written" if written else "to write with --write"
     lines.append(f"{done} {what}, {len(items) - done} not applied" if items else "nothing to fix")

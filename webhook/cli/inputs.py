@@ -79,6 +79,8 @@ class Inputs:
         self.namespace = namespace
         give_way(given, around)
         self.documents = given.of_kind(*KINDS)
+        self.maps = given.of_kind("ConfigMap")
+        """Those of FILE: they may hold programs."""
         self.skipped = given.skipped
         self.faults = [fault_of(error) for error in (*given.errors, *around.errors)]
         self.notices = [notice_of(notice) for notice in (*given.notices, *around.notices)]
@@ -119,6 +121,11 @@ class Inputs:
                 Fault(None, f"--live needs the library {error.name}: pip install 'checkpoint-guard[cluster]'")
             )
         return None
+
+    @property
+    def live(self) -> bool:
+        """Whether a cluster is read too."""
+        return self._live is not None
 
     def of_kind(self, kind: str) -> list[Document]:
         """The objects of a kind in FILE and ``--state``."""
@@ -200,19 +207,21 @@ class Inputs:
 
     def locate(self, own: Document, origin: Origin) -> Place | None:
         """The line of a field, in the file in which its object stands."""
-        document = own
         if origin.object.startswith("Program/"):
             number = origin.field.removeprefix("line ")
             return Place(origin.object.removeprefix("Program/"), int(number) if number.isdecimal() else None)
-        if origin.object != own.label:
-            if self._by_key is None:
-                self._by_key = {document.key: document for document in self._everything}
-            kind, _, name = origin.object.partition("/")
-            other = self._by_key.get((kind, own.namespace, name)) or self._by_key.get((kind, "", name))
-            if other is None:
-                return None
-            document = nearest_to(own.file, self._several.get(other.key) or [other])
-        return Place(document.file, document.line_of(origin.field))
+        document = self.standing(own, origin.object)
+        return None if document is None else Place(document.file, document.line_of(origin.field))
+
+    def standing(self, own: Document, label: str) -> Document | None:
+        """The object ``Kind/name`` that counts for ``own``, of FILE or ``--state``; None where neither has it."""
+        if label == own.label:
+            return own
+        if self._by_key is None:
+            self._by_key = {document.key: document for document in self._everything}
+        kind, _, name = label.partition("/")
+        other = self._by_key.get((kind, own.namespace, name)) or self._by_key.get((kind, "", name))
+        return None if other is None else nearest_to(own.file, self._several.get(other.key) or [other])
 
     def nothing(self) -> Fault | None:
         """Why there is nothing to do, where there is nothing and no other fault says so."""

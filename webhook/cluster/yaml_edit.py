@@ -8,10 +8,12 @@ from __future__ import annotations
 import difflib
 import io
 import json
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
 
 Raw = Mapping[str, Any]
+_SQUARE: Final = 9_000_000
+"""Pairs of lines that are compared: 3,000 lines with 3,000."""
 
 
 class NotWritten(Exception):  # noqa: N818 - what happened, not an error of ours
@@ -168,12 +170,12 @@ def _onto(body: str, unchanged: str, changed: str) -> str:
     """What differs between two dumps, done to the text itself: it is written in another way than a dump writes it."""
     own, dumped, new = body.splitlines(), unchanged.splitlines(), changed.splitlines()
     place: dict[int, int] = {}
-    matcher = difflib.SequenceMatcher(None, [_bare(one) for one in dumped], [_bare(one) for one in own], autojunk=False)
-    for block in matcher.get_matching_blocks():
-        place.update({block.a + at: block.b + at for at in range(block.size)})
+    for tag, first, last, start, _ in _opcodes([_bare(one) for one in dumped], [_bare(one) for one in own]):
+        if tag == "equal":
+            place.update({first + at: start + at for at in range(last - first)})
     out: list[str] = []
     done = 0
-    for tag, first, last, start, end in difflib.SequenceMatcher(None, dumped, new, autojunk=False).get_opcodes():
+    for tag, first, last, start, end in _opcodes(dumped, new):
         if tag == "equal":
             continue
         if any(at not in place for at in range(first, last)):
@@ -191,6 +193,24 @@ def _onto(body: str, unchanged: str, changed: str) -> str:
         done = finish
     out += own[done:]
     return "\n".join(out) + ("\n" if body.endswith("\n") else "")
+
+
+def _opcodes(one: list[str], two: list[str]) -> Iterator[tuple[str, int, int, int, int]]:
+    """As ``SequenceMatcher.get_opcodes``, whose cost is the square of lines that recur: only between the equal ends."""
+    most = min(len(one), len(two))
+    begin = next((at for at in range(most) if one[at] != two[at]), most)
+    end = next((at for at in range(most - begin) if one[-1 - at] != two[-1 - at]), most - begin)
+    middle, other = one[begin : len(one) - end], two[begin : len(two) - end]
+    if len(middle) * len(other) > _SQUARE:
+        raise NotWritten(
+            "its form cannot be kept: too much of the file is written in another way than a dump writes it"
+        )
+    if begin:
+        yield "equal", 0, begin, 0, begin
+    for tag, first, last, start, stop in difflib.SequenceMatcher(None, middle, other, autojunk=False).get_opcodes():
+        yield tag, first + begin, last + begin, start + begin, stop + begin
+    if end:
+        yield "equal", len(one) - end, len(one), len(two) - end, len(two)
 
 
 def _bare(line: str) -> str:
@@ -272,6 +292,8 @@ def _key(value: Any) -> str:
 def _like(old: Any, value: Any) -> Any:
     """A text in the style of the one in whose place it stands."""
     if isinstance(value, str) and isinstance(old, str) and type(old) is not str:
+        if getattr(old, "anchor", None) is not None and old.anchor.value:
+            raise NotWritten("an anchor is shared with another part")
         return type(old)(value)
     return _made(value)
 
