@@ -292,7 +292,8 @@ def _key(value: Any) -> str:
 def _like(old: Any, value: Any) -> Any:
     """A text in the style of the one in whose place it stands."""
     if isinstance(value, str) and isinstance(old, str) and type(old) is not str:
-        if getattr(old, "anchor", None) is not None and old.anchor.value:
+        anchor = getattr(old, "anchor", None)
+        if anchor is not None and anchor.value:
             raise NotWritten("an anchor is shared with another part")
         return type(old)(value)
     return _made(value)
