@@ -12,16 +12,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from tests.runs.fake_cluster import FakeCluster
 from webhook.cli import main
 from webhook.model.cluster import Runtime
 from webhook.model.policy import Policy
 from webhook.model.release import NEWEST
-from webhook.rehearsal.cluster import rehearse
+from webhook.rehearsal.cluster import Interrupted, rehearse, report_of
 from webhook.rehearsal.model import CannotRehearse, Report
 from webhook.rehearsal.plan import Plan, Wanted, plan
 from webhook.runs.api import Answer
+from webhook.runs.layouts import Found, Saved
+from webhook.runs.restart import Resumed
 from webhook.runs.run import CannotDo
 
 Object = dict[str, Any]
@@ -221,6 +224,28 @@ def test_a_save_amid_a_grace_period_that_ends_with_a_kill_is_no_flush(cluster: C
     cluster.exit, cluster.flush = 137, True
     report, _ = cluster.rehearse()
     assert [one.rule for one in report.findings] == ["no-flush-on-sigterm"]
+
+
+@pytest.mark.parametrize(
+    ("code", "seconds", "saved", "heard"),
+    [
+        (None, 3.0, True, True),  # it saved and was gone soon: nobody had to kill it
+        (None, 3.0, False, None),
+        (None, 30.0, False, False),
+        (None, 30.0, True, None),  # for SIGTERM, and late; or as usual, and killed then
+        (0, 30.0, True, True),
+        (0, 3.0, False, False),
+        (137, 30.0, True, False),
+    ],
+)
+def test_what_sigterm_led_to(code: int | None, seconds: float, saved: bool, heard: bool | None) -> None:
+    old, new = (Saved(f"step_{step}.json", "file", step, 2, float(step), True) for step in (10, 20))
+    after = Found((old, new) if saved else (old,), new if saved else old)
+    made = replace(planned(), grace=30.0)
+    told = Interrupted(code, seconds, before=(old,), after=after)
+    report = report_of(made, ("job.yaml",), Found((old,), old), told, Resumed("resumed", 20))
+    assert report.starts[0].heard is heard
+    assert [one.rule for one in report.findings] == (["no-flush-on-sigterm"] if heard is False else [])
 
 
 def test_one_that_begins_anew(cluster: Cluster) -> None:

@@ -390,12 +390,16 @@ def _first_process(session: Session, plan: Plan, pods: Sequence[Raw]) -> str:
 
 def _heard(told: Interrupted, plan: Plan) -> bool | None:
     """Whether SIGTERM led to a save. One that is killed when its grace period is over heard nothing, whatever it saved
-    until then; None where its end was not seen and tells nothing."""
-    if told.code == _KILLED or (told.code is None and told.seconds >= plan.grace > 0):
+    until then; None where its end was not seen and what it left may be read either way."""
+    if told.code == _KILLED:
         return False
     known = {key(one) for one in told.before}
     flushed = any(key(one) not in known and one.complete is not False and not one.temporary for one in told.after.saved)
-    return flushed if told.code is not None or flushed else None
+    if told.code is not None:
+        return flushed
+    # It may have saved for SIGTERM and ended late, or been killed amid its usual saves.
+    late = told.seconds >= plan.grace > 0
+    return None if late == flushed else flushed
 
 
 def _ended(told: Interrupted, plan: Plan) -> str:
