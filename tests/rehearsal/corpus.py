@@ -162,6 +162,18 @@ PLAIN: Final = (
     Case("step", "single.py", "step-not-restored", (('self.step = state["step"]', "self.step = 0"),)),
     Case("overwritten", "single.py", "overwritten-checkpoint", (('self.path + ".tmp"', "self.path"),)),
     Case(
+        "overwritten-and-synced",
+        "single.py",
+        "overwritten-checkpoint",
+        (
+            ('self.path + ".tmp"', "self.path"),
+            (
+                "pickle.dump(state, file)\n",
+                "pickle.dump(state, file)\n            file.flush()\n            os.fsync(file.fileno())\n            time.sleep(0.05)\n",
+            ),
+        ),
+    ),
+    Case(
         "torn-newest",
         "folder.py",
         "torn-newest",

@@ -17,7 +17,10 @@ from tests.rehearsal.corpus import PLAIN
 from tests.rehearsal.test_rehearse import SHORT, nothing_left, ours, program, rehearse
 from tests.rehearsal.test_rehearse import scratch as scratch
 from webhook.rehearsal.inside import hook
+from webhook.rehearsal.local import Rehearsal
+from webhook.rehearsal.model import Settings
 from webhook.rehearsal.processes import Processes, marked
+from webhook.rehearsal.stage import Scratch, Stage
 from webhook.rehearsal.trouble import known_trouble
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the machine that is tried is Linux")
@@ -214,3 +217,26 @@ def test_a_save_that_begins_again_waits_at_the_gate(tmp_path: Path, monkeypatch:
     began = time.monotonic()
     write("step_12/model.pt")
     assert time.monotonic() - began > 0.1  # nobody opens, and it goes on by itself
+
+
+WRITES = """
+import os
+for name, mode in (("anew", "wb"), ("added", "ab"), ("within", "r+b")):
+    open(os.environ["CKPT_DIR"] + "/" + name, mode).write(b"12345678")
+os.write(os.open(os.environ["CKPT_DIR"] + "/low", os.O_WRONLY | os.O_CREAT | os.O_TRUNC), b"12345678")
+"""
+
+
+def test_only_what_is_written_from_its_beginning_is_cut(scratch: Path) -> None:
+    place = Scratch(scratch)
+    (place.directory / "within").write_bytes(b"old")
+    settings = Settings((sys.executable, "-c", WRITES))
+    with Stage(place, settings, "start 1", lambda _: None) as stage:
+        while not stage.processes.ended():
+            stage.pump(0.02)
+    names = ("anew", "added", "within", "low", "never")
+    whole = Rehearsal(settings, lambda _: None, print)
+    assert whole._halve(stage, [f"{stage.directory}/{name}" for name in names])
+    sizes = {path.name: path.stat().st_size for path in place.directory.iterdir()}
+    assert sizes == {"anew": 4, "added": 8, "within": 8, "low": 4}
+    assert not whole._halve(stage, [f"{stage.directory}/added"])

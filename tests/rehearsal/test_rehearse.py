@@ -73,7 +73,9 @@ def test_a_program_that_goes_on(scratch: Path, tmp_path: Path, capsys: pytest.Ca
     nothing_left(scratch)
 
 
-@pytest.mark.parametrize("case", [CASES["no-load"], CASES["overwritten"]], ids=lambda case: case.name)
+@pytest.mark.parametrize(
+    "case", [CASES["no-load"], CASES["overwritten"], CASES["overwritten-and-synced"]], ids=lambda case: case.name
+)
 def test_a_fault_is_named(case: Case, scratch: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = program(tmp_path, case.text())
     code, answer, _ = rehearse(capsys, *case.flags, "-o", "json", "--", sys.executable, path)

@@ -12,13 +12,14 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
 from webhook.rehearsal import contents
 from webhook.rehearsal.judge import Seen, apart, judge
 from webhook.rehearsal.model import CannotRehearse, Report, Save, Settings, Start
+from webhook.rehearsal.recorded import read_record
 from webhook.rehearsal.saves import key, look, newest
 from webhook.rehearsal.stage import Elsewhere, Scratch, Stage, TimedOut, holds
 from webhook.rehearsal.trouble import known_trouble
@@ -330,11 +331,33 @@ class Rehearsal:
 
     def _torn(self, stage: Stage, start: Start) -> None:
         paths, over = stage.track.in_place(stage.existed)
+        begun = [path for path in paths if path in stage.track.writing]
         stage.processes.kill()
         stage.pump(0)
         start.torn_over = over
+        start.cut = self._halve(stage, begun)
         start.torn = self._tops(stage, paths)
         start.order = "in place" if paths else "renamed"
+
+    def _halve(self, stage: Stage, begun: list[str]) -> bool:
+        """Whether a file was cut that was open when the kill came: all of it may be there, and be torn a moment before.
+
+        Only what was opened to be written anew: in a file that is added to, or written here and there, a program finds
+        what is whole, and half of it is nothing that a kill leaves.
+        """
+        anew = self._anew(stage)
+        cut = False
+        for path in begun:
+            with suppress(OSError):
+                if anew.get(path) and (size := Path(path).stat().st_size):
+                    os.truncate(path, size // 2)
+                    cut = True
+        return cut
+
+    @staticmethod
+    def _anew(stage: Stage) -> dict[str, bool]:
+        """File -> whether it began empty when it was last opened to be written, where the hook saw that."""
+        return {one.path: one.anew for one in read_record(stage.home / "record").opened if one.how == "w"}
 
     def _cut(self, stage: Stage, start: Start) -> None:
         """Leave of the last save what a kill between its writes leaves: half of its first file, and none after it."""
@@ -342,6 +365,8 @@ class Rehearsal:
         paths, _ = stage.track.in_place(stage.existed)
         # On a busy machine more than one save may have come: what is cut is the last one, and nothing else.
         paths = [path for path in paths if holds(start.saves[-1].saved, stage.track.relative(path) or "")]
+        anew = self._anew(stage)
+        paths = [path for path in paths if anew.get(path, True)]  # of one that is added to, half is no kill's work
         over = any(stage.track.relative(path) in stage.existed for path in paths)
         start.order = "in place" if paths else "renamed"
         if not paths:

@@ -63,6 +63,8 @@ class Opened(Struct, frozen=True):
     """``r``, ``w``, ``look``."""
     rank: int | None = None
     pid: int = 0
+    anew: bool = False
+    """Opened to be written from its beginning: nothing of what was in it is kept."""
 
 
 class Inside(Struct):

@@ -1,10 +1,11 @@
 """Loaded as ``sitecustomize`` by every Python process of a rehearsal: notes what is opened, and what is restored.
 
 It writes lines of JSON into ``$CKPTGUARD_REHEARSAL/record/PID.jsonl``: ``start`` once a process, then ``open`` (path,
-``w`` or ``r``), ``move``, ``look`` (a directory that was listed), ``load`` (``load_state_dict`` and its like, by kind),
-``rng`` (a generator that was set), ``epoch`` (``set_epoch``), ``first`` (the first step of an optimizer: whether it has
-a state, how far the schedulers are), ``batch`` (what a DataLoader gave for a step), ``sigterm`` (a handler was set),
-``read`` (a part of a checkpoint that was taken, in the start that asks for it). The clock is CLOCK_MONOTONIC.
+``w`` or ``r``; ``anew`` where the file begins empty), ``move``, ``look`` (a directory that was listed), ``load``
+(``load_state_dict`` and its like, by kind), ``rng`` (a generator that was set), ``epoch`` (``set_epoch``), ``first``
+(the first step of an optimizer: whether it has a state, how far the schedulers are), ``batch`` (what a DataLoader gave
+for a step), ``sigterm`` (a handler was set), ``read`` (a part of a checkpoint that was taken, in the start that asks
+for it). The clock is CLOCK_MONOTONIC.
 
 Where a second save begins, it makes a file in ``$CKPTGUARD_REHEARSAL/gate`` and waits until that is removed, so that
 whoever watches sees each save whole, however busy the machine is; it goes on by itself after a while.
@@ -130,8 +131,11 @@ def _opened(args: Any) -> None:
         return  # a folder that is taken apart
     if isinstance(mode, str):
         writes = any(letter in mode for letter in "wax+")
+        anew = "w" in mode or "x" in mode
     else:
-        writes = bool(flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT)) if isinstance(flags, int) else False
+        flags = flags if isinstance(flags, int) else 0
+        writes = bool(flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT))
+        anew = bool(flags & (os.O_TRUNC | os.O_EXCL))
     inside = _within(named)
     if not inside and not writes and os.path.splitext(named)[1] not in _STATE_ENDS:
         return
@@ -139,7 +143,7 @@ def _opened(args: Any) -> None:
     if inside and writes:
         _wait_at_gate(named[len(_DIRECTORY) + 1 :])
     if _once(how + named, 1000 if inside else 200):
-        _say("open", path=named, how=how)
+        _say("open", path=named, how=how, **({"anew": True} if writes and anew else {}))
     if inside and writes and _STATES:
         _say_generators()
 
