@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import ast
+
 import pytest
 
 from tests.programs.reading import remarks
 from webhook.model.script import Launch
 from webhook.programs.reading import read_script
+from webhook.programs.rules.resume_not_asked_for import _wanted
 
 LAUNCH = Launch(directories=("/mnt/ckpt/run",), mounts=("/mnt/ckpt",), working_dir="/srv/job")
 STATE = '{"model": net.state_dict(), "optimizer": optimizer.state_dict(), "epoch": epoch}'
@@ -236,3 +239,42 @@ def test_a_name_that_was_padded_before_it_is_put_together() -> None:
     assert "text-order-resume" in said(program(text, "path_of(epoch)").replace("range(start, 40)", "range(start, n)"))
     padded = program(text, 'path_of(f"{epoch:04d}")').replace("range(start, 40)", "range(start, n)")
     assert "text-order-resume" not in said(padded)
+
+
+WORD = """
+import os, torch, torch.nn as nn
+out = "/mnt/ckpt/run"
+init_from = "nothing"
+net = nn.Linear(4, 4)
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+step = 0
+if init_from == "resume":
+    newest = os.path.join(out, "last.pt")
+    kept = torch.load(newest)
+    net.load_state_dict(kept["model"])
+    optimizer.load_state_dict(kept["optimizer"])
+    step = kept["step"]
+for step in range(step, 100):
+    net(torch.zeros(4)).sum().backward()
+    optimizer.step()
+    state = {"model": net.state_dict(), "optimizer": optimizer.state_dict(), "step": step}
+    torch.save(state, os.path.join(out, "last.pt"))
+"""
+
+
+def _fix(text: str) -> str:
+    written = f"cat > train.py <<'END_OF_IT'\n{text}\nEND_OF_IT\nexec python train.py\n"
+    (remark,) = remarks(read_script(["bash", "-ec"], [written], {}, LAUNCH))["resume-not-asked-for"]
+    return remark.fix
+
+
+def test_a_condition_asks_for_a_path_that_is_known_where_it_stands() -> None:
+    fix = _fix(WORD)
+    assert fix.endswith('os.path.exists(os.path.join(out, "last.pt"))')
+    assert "newest" not in fix
+
+
+def test_a_word_that_a_setting_is_compared_with_is_what_to_write() -> None:
+    test = ast.parse('kind == "a" and (begin_with == "resume")', mode="eval").body
+    assert _wanted(test, ast.parse("begin_with", mode="eval").body) == "'resume'"
+    assert _wanted(test, ast.parse("goes_on", mode="eval").body) == "true"

@@ -196,9 +196,20 @@ def _turned_off(script: Script, invocation: Invocation, python: Python) -> Itera
     yield Remark(
         python.at(asked[0].test.lineno),
         f'the program loads a checkpoint only where "{said(written)}" says so, and this start leaves it off',
-        f"# {said(written)}: true where there is a checkpoint, and the newest one then",
+        f"# {said(written)}: {_wanted(asked[0].test, setting)} where there is a checkpoint, and the newest one then",
         subject=written,
     )
+
+
+def _wanted(test: ast.AST, setting: ast.expr) -> str:
+    """What the setting has to be for the test to hold: the word that it is compared with, else true."""
+    written = ast.dump(setting)
+    for node in ast.walk(test):
+        if isinstance(node, ast.Compare) and len(node.ops) == 1 and isinstance(node.ops[0], ast.Eq):
+            for one, other in ((node.left, node.comparators[0]), (node.comparators[0], node.left)):
+                if ast.dump(one) == written and isinstance(other, ast.Constant) and isinstance(other.value, str):
+                    return said(repr(other.value))
+    return "true"
 
 
 def _asked(script: Script, use: Use, resume: Setting) -> str:
@@ -235,8 +246,12 @@ def _as_condition(script: Script, python: Python, switch: str) -> str:
     load = next((one for one in loads(script) if one.python is python and one.path is not None), None)
     if load is None or load.path is None:
         return f"# {switch}: true where there is a checkpoint"
-    asked = f"os.path.exists({python.text(load.path)})"
     test = next((test for test, way in load.call.guards() if way and python.source.dotted(test)[0] == switch), None)
+    path, made = load.path, [one for one, _ in python.origins(load.path, load.call.around)]
+    guards = [one.lineno for one, _ in load.call.guards()]
+    if isinstance(path, ast.Name) and len(made) == 1 and guards and made[0].lineno > min(guards):
+        path = made[0]  # the name is made behind the condition
+    asked = f"os.path.exists({python.text(path)})"
     if test is None or test.lineno != test.end_lineno:
         return with_import(python, f"# as the condition of the load:\n{asked}", "os")
     return with_import(python, with_node(python, test, asked), "os")
