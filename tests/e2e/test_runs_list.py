@@ -17,7 +17,7 @@ import yaml
 from tests.e2e.conftest import Clusters
 from tests.e2e.controlplane.cluster import Cluster, Object
 from tests.e2e.objects import claim, runtime, storage_class, trainjob
-from webhook.model.names import API_VERSION
+from webhook.model.names import API_VERSION, MODE
 
 RELEASE = "2.3.0"
 CLAIM = "shared"
@@ -44,8 +44,8 @@ def plane(clusters: Clusters) -> Cluster:
 
 @pytest.fixture(scope="module")
 def namespace(plane: Cluster) -> Iterator[str]:
-    """A namespace with a run whose two pods no scheduler has seen."""
-    name = plane.new_namespace()
+    """A namespace with a run whose two pods no scheduler has seen; a guard that other tests left there only looks."""
+    name = plane.new_namespace({MODE: "audit"})
     plane.apply(storage_class(), claim(name, CLAIM), mounting(name), trainjob(name, "first", runtime_name="rt"))
     plane.wait_for_pods("first", name, 2)
     yield name
