@@ -144,24 +144,29 @@ class _Scene:
 
     def build(self) -> None:
         """The runtime, the folder, the TrainJob: in this order, so that the kubelet makes no folder of another user."""
-        plan, kube = self.plan, self.session.kube
+        plan = self.plan
         self.runtime = self._create("runtime", "trainingruntimes", plan.runtime)
         self.made.append("folder")
-        text = run_helper(
-            kube,
-            _owner(self.runtime),
-            plan.directory,
-            self.session.options.image,
-            make_command(MOUNT, plan.folders),
-            write=True,
-            seconds=self.session.options.timeout,
-        )
+        text = self._on_claim(make_command(MOUNT, plan.folders))
         failed = next((line[7:] for line in text.splitlines() if line.startswith("FAILED ")), None)
         if failed == "FULL":
             raise CannotDo(f'claim "{plan.claim}" is full: ckptguard prune, or give another claim with --claim')
         if failed is not None:
             raise CannotDo(f'folder "{plan.folder}" cannot be made on claim "{plan.claim}": {failed}')
         self._create("trainjob", "trainjobs", plan.trainjob)
+
+    def _on_claim(self, command: list[str]) -> str:
+        """What a command prints in a helper pod that may write to the claim."""
+        session = self.session
+        return run_helper(
+            session.kube,
+            _owner(self.runtime),
+            self.plan.directory,
+            session.options.image,
+            command,
+            write=True,
+            seconds=session.options.timeout,
+        )
 
     def _create(self, what: str, plural: str, body: Raw) -> Raw:
         self.made.append(what)
@@ -239,15 +244,7 @@ class _Scene:
 
     def _no_folder(self) -> bool:
         plan = self.plan
-        text = run_helper(
-            self.session.kube,
-            _owner(self.runtime),
-            plan.directory,
-            self.session.options.image,
-            erase_command(MOUNT, plan.folder),
-            write=True,
-            seconds=self.session.options.timeout,
-        )
+        text = self._on_claim(erase_command(MOUNT, plan.folder))
         if "ERASED" in text.splitlines():
             return True
         raise CannotDo(f'folder "{plan.folder}" cannot be removed: {text.strip()[-200:]}')
