@@ -348,10 +348,7 @@ def _is_given_nothing(python: Python, call: Call) -> Off | None:
 def _conditions(python: Python, call: Call) -> Iterator[tuple[ast.expr, bool]]:
     """The conditions that a call stands under: of ``if``, of ``x if y else z``, and ``if not y: return`` above it."""
     yield from call.guards()
-    choices: list[ast.IfExp] | None = python.memo.get("choices")
-    if choices is None:
-        choices = [node for node in ast.walk(python.source.tree) if isinstance(node, ast.IfExp)]
-        python.memo["choices"] = choices
+    choices = python.source.choices
     for choice in choices if len(choices) <= _CHOICES else ():
         if holds(choice.body, call.node):
             yield choice.test, True

@@ -24,6 +24,7 @@ class Source:
         "bindings",
         "by_attr",
         "calls",
+        "choices",
         "classes",
         "commented",
         "functions",
@@ -66,6 +67,8 @@ class Source:
         """``with``, ``for``, ``del``, ``assert``, ``raise``, subscript and attribute assignments: what is no call."""
         self.picks: list[tuple[ast.Subscript, Around | None]] = []
         """``x[0]``, ``x[-1]``: one item taken by its number."""
+        self.choices: list[ast.IfExp] = []
+        """``x if y else z``."""
         self.names: set[str] = set()
         """Names of environment variables that it reads."""
         self.globals: set[str] = set()
@@ -289,6 +292,10 @@ _SKIPPED: Final = frozenset(
 Below = list[tuple[ast.AST, Around | None]]
 
 
+def _on_choice(source: Source, node: ast.IfExp, around: Around | None) -> None:
+    source.choices.append(node)
+
+
 def _on_call(source: Source, node: ast.Call, around: Around | None) -> None:
     call = Call(source, node, around)
     source.calls.append(call)
@@ -502,6 +509,7 @@ def _on_statement(source: Source, node: ast.stmt, around: Around | None) -> None
 
 _HANDLERS: Final[Mapping[type, Any]] = {
     ast.Call: _on_call,
+    ast.IfExp: _on_choice,
     ast.Subscript: _on_subscript,
     ast.Import: _on_import,
     ast.ImportFrom: _on_import_from,
