@@ -13,6 +13,7 @@ from webhook.cli.outputs import add_output, write_outputs
 from webhook.cli.run_flags import INTERRUPTED, Progress, seconds
 
 if TYPE_CHECKING:
+    from webhook.cli.rehearsed import Target
     from webhook.rehearsal.model import Report
 
 
@@ -115,7 +116,7 @@ def run(arguments: argparse.Namespace) -> int:
         except ImportError:
             complain(["error: --write needs the library ruamel.yaml: pip install 'checkpoint-guard[fix]'"])
             return 2
-        from webhook.cli.rehearsed import CannotNote, find_target, note
+        from webhook.cli.rehearsed import CannotNote, find_target
 
         try:
             target = find_target(arguments.write)
@@ -149,9 +150,16 @@ def run(arguments: argparse.Namespace) -> int:
         progress.close()
         for one, handler in handlers.items():
             signal.signal(one, handler)
-    code = write_report(report, arguments.output)
+    return finish(report, target, arguments.output)
+
+
+def finish(report: Report, target: Target | None, outputs: Any) -> int:
+    """Write the report, and its verdict into the TrainJob of ``--write``; the exit code."""
+    code = write_report(report, outputs)
     if target is not None and report.code != 2:
         import datetime
+
+        from webhook.cli.rehearsed import CannotNote, note
 
         try:
             note(target, report.verdict, datetime.datetime.now(datetime.UTC).date())

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import datetime
 import secrets
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from webhook.cli.output import complain
-from webhook.cli.rehearse import write_report
+from webhook.cli.rehearse import finish
 from webhook.cli.run_flags import run_on
 
 if TYPE_CHECKING:
@@ -61,16 +60,7 @@ def run_in_cluster(arguments: argparse.Namespace, file: str) -> int:
             report = Report(command, "not-rehearsable", why=error.lines)
         if session.state.startswith(LEFT):
             report.notes.append(session.state)
-        code = write_report(report, arguments.output)
-        if target is not None and report.code != 2:
-            from webhook.cli.rehearsed import CannotNote, note
-
-            try:
-                note(target, report.verdict, datetime.datetime.now(datetime.UTC).date())
-            except CannotNote as error:
-                complain([f"error: --write {error}"])
-                return 2
-        return code
+        return finish(report, target, arguments.output)
 
     return run_on(arguments, act)
 
@@ -99,14 +89,12 @@ def _runtime(
 ) -> Runtime:
     """The runtime that it names: from the file, else from the cluster. Raises CannotDo."""
     from webhook.model.cluster import Runtime
-    from webhook.runs.run import TRAINJOBS, CannotDo
+    from webhook.runs.run import CannotDo, read_runtime, runtime_of
 
-    reference = (trainjob.get("spec") or {}).get("runtimeRef") or {}
-    kind, name = str(reference.get("kind") or "ClusterTrainingRuntime"), str(reference.get("name") or "")
+    kind, name = runtime_of(trainjob)
     if (found := files.get((kind, name))) is not None:
         return Runtime(kind, session.namespace, name, found)
-    scope = "" if kind == "ClusterTrainingRuntime" else f"/namespaces/{session.namespace}"
-    answer = session.kube.request("GET", f"{TRAINJOBS}{scope}/{kind.lower()}s/{name}")
+    answer = read_runtime(session.kube, kind, session.namespace, name)
     if not answer.ok:
         raise CannotDo(f'spec.runtimeRef: {kind} "{name}" is not in the file and cannot be read: {answer.message}')
     return Runtime(kind, session.namespace, name, answer.body)

@@ -32,6 +32,7 @@ from webhook.runs.run import (
     is_running,
     known_checkpoint,
     pods_of_job,
+    runtime_of,
 )
 from webhook.runs.suspension import KUEUE
 from webhook.runs.words import pods, still
@@ -229,9 +230,7 @@ def _item(run: Run, lists: Lists, policy: Policy, release: Release, now: float, 
     source = run.jobset
     runtime: Raw | None = None
     if source is None:
-        reference = (run.trainjob.get("spec") or EMPTY).get("runtimeRef") or EMPTY
-        kind = str(reference.get("kind") or "ClusterTrainingRuntime")
-        runtime = lists.runtime(run.namespace, kind, str(reference.get("name") or ""))
+        runtime = lists.runtime(run.namespace, *runtime_of(run.trainjob))
     template = ((runtime or EMPTY).get("spec") or EMPTY).get("template") or EMPTY
     spec = (source or template).get("spec") or EMPTY
     nodes: int | None = None

@@ -283,14 +283,23 @@ def _effective(api: Api, run: Run) -> Any:
     release = read_release(api) or NEWEST
     if run.jobset is not None:
         return effective_pods(run, None, release)
-    reference = (run.trainjob.get("spec") or EMPTY).get("runtimeRef") or EMPTY
-    kind = str(reference.get("kind") or "ClusterTrainingRuntime")
-    name = str(reference.get("name") or "")
-    scope = "" if kind == "ClusterTrainingRuntime" else f"/namespaces/{run.namespace}"
-    answer = api.request("GET", f"{TRAINJOBS}{scope}/{kind.lower()}s/{name}")
+    kind, name = runtime_of(run.trainjob)
+    answer = read_runtime(api, kind, run.namespace, name)
     if not answer.ok:
         raise CannotDo(f'its {kind} "{name}" cannot be read: {answer.message}')
     return effective_pods(run, answer.body, release)
+
+
+def runtime_of(trainjob: Mapping[str, Any]) -> tuple[str, str]:
+    """Kind and name of the runtime that a TrainJob names."""
+    reference = (trainjob.get("spec") or EMPTY).get("runtimeRef") or EMPTY
+    return str(reference.get("kind") or "ClusterTrainingRuntime"), str(reference.get("name") or "")
+
+
+def read_runtime(api: Api, kind: str, namespace: str, name: str) -> Answer:
+    """What the API server answers of a runtime; ``namespace`` is that of its TrainJob."""
+    scope = "" if kind == "ClusterTrainingRuntime" else f"/namespaces/{namespace}"
+    return api.request("GET", f"{TRAINJOBS}{scope}/{kind.lower()}s/{name}")
 
 
 def effective_pods(run: Run, runtime: Raw | None, release: Release) -> Any:
@@ -301,9 +310,8 @@ def effective_pods(run: Run, runtime: Raw | None, release: Release) -> Any:
         # What the TrainJob says is in there already; its name alone is needed.
         named: Mapping[str, Any] = {"metadata": run.trainjob["metadata"], "spec": {}}
         return build_trainer_pods(named, made, release)
-    reference = (run.trainjob.get("spec") or EMPTY).get("runtimeRef") or EMPTY
-    kind = str(reference.get("kind") or "ClusterTrainingRuntime")
-    own = Runtime(kind, run.namespace, str(reference.get("name") or ""), runtime or {}, {})
+    kind, name = runtime_of(run.trainjob)
+    own = Runtime(kind, run.namespace, name, runtime or {}, {})
     return build_trainer_pods(run.trainjob, own, release)
 
 
