@@ -20,7 +20,6 @@ from tests.e2e.controlplane.processes import wait_until
 from tests.e2e.controlplane.releases import RELEASES
 from tests.e2e.objects import claim, runtime, storage_class
 from tests.e2e.test_policy_life import lost, send
-from webhook.preview.lines import Tally, records
 
 COMPONENT = CLONE / "deploy" / "components" / "exceptions"
 KIND = "checkpointexceptions.exceptions.checkpoint-guard.io"
@@ -87,7 +86,9 @@ def test_it_is_honoured_until_it_ends(installed: Guard, namespace: str) -> None:
     wait_until("the guard to hear of the kind", lambda: not send(cluster, lost(namespace, "scratch-0")), 15)
     print(f"\nhonoured {time.monotonic() - began:.1f} s after the kind came")
     assert len(send(cluster, lost(namespace, "other"))) == 1  # the match does not fit
-    lines = [one for one in records([str(installed.log)], Tally()) if one.get("name") == "scratch-0"]
+    lines = installed.audit_lines(
+        lambda line: line.get("name") == "scratch-0" and any("exception" in one for one in line["findings"])
+    )
     excused = [one["exception"] for line in lines for one in line["findings"] if "exception" in one]
     assert excused[-1]["from"] == "CheckpointException/bench"
     assert excused[-1]["reason"] == "scratch benchmarks"

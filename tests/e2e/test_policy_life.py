@@ -134,7 +134,10 @@ def test_from_warn_to_enforce_preview_counts_what_is_refused(replicas: Replicas)
     set_mode(cluster, namespace, "warn")
     assert send(cluster, *sent) == []
     preview = Preview(("rule",))
-    for record in records([str(replicas.guards[0].log)], Tally()):
+    asked = replicas.guards[0]
+    ours = {"namespace": namespace, "kind": "TrainJob", "webhook": "validate"}.items()
+    asked.audit_lines(lambda line: ours <= line.items(), len(sent))
+    for record in records([str(asked.log)], Tally()):
         if (
             record.get("namespace") == namespace
             and record.get("kind") == "TrainJob"
@@ -171,7 +174,8 @@ def test_an_exception_ends_on_create_and_a_suspended_run_resumes(replicas: Repli
     )
     assert send(cluster, lost(namespace, "scratch-1")) == []
     assert len(send(cluster, lost(namespace, "other"))) == 1
-    lines = [one for one in records([str(replicas.guards[0].log)], Tally()) if one.get("name") == "scratch-1"]
+    excuses = {"name": "scratch-1", "webhook": "validate"}.items()
+    lines = replicas.guards[0].audit_lines(lambda line: excuses <= line.items())
     excused = [one["exception"] for line in lines for one in line["findings"] if "exception" in one]
     assert excused[0] == {
         "reason": "scratch benchmarks",

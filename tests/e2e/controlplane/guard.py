@@ -6,14 +6,14 @@ import signal
 import ssl
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 from .certificates import Authority
 from .cluster import Cluster, Object
 from .controlplane import GUARD, ControlPlane
-from .processes import Process, WaitTimeoutError, free_ports
+from .processes import Process, WaitTimeoutError, free_ports, wait_until
 from .registration import NAME, build_configurations
 
 CLONE = Path(__file__).parents[3]
@@ -70,6 +70,17 @@ class Guard:
     def log(self) -> Path:
         """Its output: the audit log's lines among the rest."""
         return self._process.log
+
+    def audit_lines(self, fits: Callable[[Object], bool], count: int = 1) -> list[Object]:
+        """The audit lines that fit, once there are `count`: they trail the answers a little."""
+
+        def probe() -> list[Object]:
+            whole = [line for line in self.log.read_text().splitlines(keepends=True) if line.endswith("\n")]
+            read = [json.loads(line) for line in whole if line.startswith("{")]
+            found = [line for line in read if "webhook" in line and fits(line)]
+            return found if len(found) >= count else []
+
+        return wait_until(f"{count} audit lines", probe, 10, 0.05)
 
     @property
     def running(self) -> bool:
