@@ -243,8 +243,10 @@ class OwnGuard(Guard):
         """The audit line of an answer; it trails the answer a little."""
 
         def probe() -> Object | None:
-            lines = self.log.read_text().splitlines()
-            return next((json.loads(line) for line in lines if f'"uid":"{answer.uid}"' in line), None)
+            # The last line may still be on its way.
+            lines = self.log.read_text().splitlines(keepends=True)
+            ours = (line for line in lines if f'"uid":"{answer.uid}"' in line and line.endswith("\n"))
+            return next((json.loads(line) for line in ours), None)
 
         return wait_until("the audit line", probe, 10, 0.02)
 

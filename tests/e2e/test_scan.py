@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.e2e.bare import BareControlPlane, team_plane, trainjob
+from tests.e2e.bare import BareControlPlane, on_claim, runtime, team_plane, trainjob
 from tests.e2e.controlplane.cluster import Object
 from tests.e2e.controlplane.guard import CLONE
 from tests.e2e.controlplane.processes import wait_until
@@ -25,9 +25,16 @@ ACCOUNT = "checkpoint-guard-reports"
 
 @pytest.fixture(scope="module")
 def plane() -> Iterator[BareControlPlane]:
-    jobs = [trainjob(name, "team", name) for name in ("good", "bad", "lost")]
-    with team_plane(*jobs) as plane:
+    with team_plane() as plane:
         yield plane
+
+
+@pytest.fixture(autouse=True)
+def runs(plane: BareControlPlane) -> None:
+    """Three runs, whatever a test before deleted."""
+    volumes = {"good": on_claim("ckpt"), "bad": {"emptyDir": {}}, "lost": on_claim("lost")}
+    for name, volume in volumes.items():
+        plane.apply(runtime(name, "team", volume), trainjob(name, "team", name))
 
 
 @pytest.fixture(scope="module")
