@@ -369,9 +369,10 @@ async def _stall_informer(port: int) -> dict[str, float]:
     configuration.host = f"http://127.0.0.1:{port}"
     core = kubernetes.client.CoreV1Api(kubernetes.client.ApiClient(configuration))
     ticker = Ticker()
+    shared: Any = SharedInformer
     informers = [
-        SharedInformer(core.list_persistent_volume_claim_for_all_namespaces),
-        SharedInformer(core.list_persistent_volume),
+        shared(core.list_persistent_volume_claim_for_all_namespaces),
+        shared(core.list_persistent_volume),
     ]
     for informer in informers:
         informer.start()

@@ -36,7 +36,8 @@ def claim(name: str, namespace: str, volume: str, version: int) -> dict[str, Any
         "volume.kubernetes.io/storage-provisioner": "efs.csi.aws.com",
         "kubectl.kubernetes.io/last-applied-configuration": "x" * 400,
     }
-    fields = {"f:spec": {"f:accessModes": {}, "f:resources": {"f:requests": {".": {}, "f:storage": {}}}}}
+    asked: dict[str, Any] = {"f:requests": {".": {}, "f:storage": {}}}
+    fields = {"f:spec": {"f:accessModes": {}, "f:resources": asked}}
     managed = [
         {"manager": manager, "operation": "Update", "apiVersion": "v1", "time": "2026-01-01T00:00:00Z",
          "fieldsType": "FieldsV1", "fieldsV1": fields}
@@ -99,7 +100,8 @@ class Api:
         self._claim = self._template(claim("@NAME@", "@SPACE@", "@VOLUME@", 424242))
         self._volume = self._template(volume("@VOLUME@", "@NAME@", "@SPACE@", 424242))
         shared = {"metadata": {"name": "shared", "resourceVersion": "1"}, "provisioner": "efs.csi.aws.com"}
-        schema = {"properties": {"spec": {"properties": {"runtimePatches": {"terminationGracePeriodSeconds": {}}}}}}
+        patches: dict[str, Any] = {"runtimePatches": {"terminationGracePeriodSeconds": {}}}
+        schema = {"properties": {"spec": {"properties": patches}}}
         crd = {"versions": [{"name": "v1alpha1", "served": True, "schema": {"openAPIV3Schema": schema}}]}
         self.few: dict[str, list[dict[str, Any]]] = {
             KINDS[CLASS].collection: [shared],

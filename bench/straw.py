@@ -6,7 +6,7 @@ import copy
 from collections.abc import Callable
 from typing import Any
 
-import jsonpatch  # type: ignore[import-untyped]
+import jsonpatch
 
 
 def decide(obj: dict[str, Any], runtime: dict[str, Any]) -> tuple[str, list[dict[str, Any]], list[str]]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webhook.message import BUDGET, FACT, LINE, denial_text, place, printable, warning_line, warning_lines
+from webhook.message import BUDGET, FACT, LINE, denial_text, place, warning_line, warning_lines
 from webhook.model.finding import Judged, Origin, Severity
+from webhook.model.printable import printable
 from webhook.model.verdict import Decision
 
 

@@ -140,14 +140,15 @@ def compile_all(root: Path) -> None:
 
 def pack(package: Path) -> None:
     """A package of pure Python as an archive of its bytecode, which Python imports from."""
-    year, *rest = time.gmtime(max(MOMENT, 315532800))[:6]  # an archive knows no time before 1980
+    moment = time.gmtime(max(MOMENT, 315532800))  # an archive knows no time before 1980
+    when = (moment.tm_year, moment.tm_mon, moment.tm_mday, moment.tm_hour, moment.tm_min, moment.tm_sec)
     with zipfile.ZipFile(package.with_suffix(".zip"), "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
         for source in sorted(package.rglob("*.py")):
             if source.name.endswith("_test.py"):
                 continue
             name = source.relative_to(package.parent).with_suffix(".pyc")
             compiled = source.parent / "__pycache__" / f"{source.stem}.{sys.implementation.cache_tag}.pyc"
-            entry = zipfile.ZipInfo(str(name), (year, *rest))
+            entry = zipfile.ZipInfo(str(name), when)
             entry.compress_type = zipfile.ZIP_DEFLATED
             entry.external_attr = 0o644 << 16
             archive.writestr(entry, compiled.read_bytes())

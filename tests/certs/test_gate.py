@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from certs.actions import ignore_after
@@ -36,8 +38,8 @@ def policies(cluster: FakeCluster) -> dict[str, str]:
 
 def test_nothing_is_turned_before_a_pod_is_ready() -> None:
     cluster, gate = installed()
-    for endpoints in ([], [{"ready": False}], [{}], [{**READY, "terminating": True}]):
-        cluster.endpoints = endpoints
+    tried: list[list[dict[str, Any]]] = [[], [{"ready": False}], [{}], [{**READY, "terminating": True}]]
+    for cluster.endpoints in tried:
         assert gate.step(0.0) == ()
     assert cluster.writes == []
     assert gate.open is True

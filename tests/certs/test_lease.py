@@ -7,8 +7,9 @@ import datetime
 from certs import lease
 from tests.certs.cluster import NOW
 
+METADATA = {"name": "certs", "resourceVersion": "4"}
 HELD = {
-    "metadata": {"name": "certs", "resourceVersion": "4"},
+    "metadata": METADATA,
     "spec": {"holderIdentity": "one", "leaseDurationSeconds": 30, "leaseTransitions": 2, "renewTime": "x"},
 }
 
@@ -19,7 +20,7 @@ def test_a_holder_is_waited_for_until_its_lease_has_not_changed() -> None:
     seen = lease.observe(HELD, seen, 129.0)
     assert lease.decide(HELD, seen, "two", 130.0) == "wait"
     assert lease.decide(HELD, seen, "two", 130.1) == "take"
-    changed = {**HELD, "metadata": {**HELD["metadata"], "resourceVersion": "5"}}
+    changed = {**HELD, "metadata": {**METADATA, "resourceVersion": "5"}}
     assert lease.decide(changed, lease.observe(changed, seen, 130.1), "two", 150.0) == "wait"
     assert lease.decide(HELD, seen, "one", 999.0) == "renew"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+from collections.abc import Callable
 
 import pytest
 
@@ -326,7 +327,7 @@ class Time:
     def __init__(self, turns: int = 1000) -> None:
         self.at = 0.0
         self.turns = turns
-        self.before_turn = lambda turn: None
+        self.before_turn: Callable[[int], None] = lambda turn: None
 
     @property
     def clock(self) -> Clock:
@@ -391,7 +392,12 @@ def test_the_loop_tells_a_fault_once_and_heals() -> None:
     rotation = Rotation(cluster, SETTINGS)
     leadership = Leadership(cluster, SETTINGS, "me", time.clock)
     keeper = Keeper(rotation)
-    run(keeper, leadership, status, time.clock, lambda line: (told.append(line), seen.append(cluster.away))[0], 10)
+
+    def tell(line: str) -> None:
+        told.append(line)
+        seen.append(cluster.away)
+
+    run(keeper, leadership, status, time.clock, tell, 10)
     assert told[-2:] == [
         "cannot go on, what stands stays in use: 503: no answer",
         "in order again, after 99 attempts in vain",

@@ -71,7 +71,7 @@ def fixed(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, lis
     code = main(["fix", *arguments, "-o", "json"])
     out = capsys.readouterr()
     assert "Traceback" not in out.err
-    told = json.loads(out.out) if out.out else {"schema": 1, "results": []}
+    told: dict[str, Any] = json.loads(out.out) if out.out else {"schema": 1, "results": []}
     assert told["schema"] == 1
     return code, told["results"]
 

@@ -164,7 +164,7 @@ def _is_collection(path: str) -> bool:
     )
 
 
-async def until(true: Callable[[], object], seconds: float = 5.0) -> None:
+async def until(true: Callable[..., object], seconds: float = 5.0) -> None:
     """Wait for something to become true."""
     for _ in range(round(seconds / 0.005)):
         if true():

@@ -593,8 +593,12 @@ def test_a_kubeconfig_that_cannot_be_used(tmp_path: Path, text: str | None, word
     path = tmp_path / "kubeconfig"
     if text is not None:
         path.write_text(text)
+
+    async def read() -> None:
+        await configuration(path)()
+
     with pytest.raises(NoCluster, match=words):
-        asyncio.run(configuration(path)())
+        asyncio.run(read())
 
 
 def test_nobody_listens(tmp_path: Path) -> None:

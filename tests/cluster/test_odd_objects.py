@@ -24,7 +24,7 @@ JOB: dict[str, Any] = {
     },
     "status": {"conditions": [{"type": "Complete", "status": "False"}]},
 }
-SCHEMA = {"openAPIV3Schema": {"properties": {"spec": {"properties": {"runtimePatches": {}}}}}}
+SCHEMA: dict[str, Any] = {"openAPIV3Schema": {"properties": {"spec": {"properties": {"runtimePatches": {}}}}}}
 DEFINITION: dict[str, Any] = {
     "metadata": {"name": TRAINJOB_CRD},
     "spec": {"versions": [{"name": "v1alpha1", "served": True, "schema": SCHEMA}]},

@@ -247,7 +247,7 @@ def test_classes_name_the_zones_that_they_allow() -> None:
             ],
         }
     )
-    assert (found.binding_mode, found.zones, found.default) == ("WaitForFirstConsumer", {"a", "b"}, False)
+    assert (found.binding_mode, found.zones, found.default) == ("WaitForFirstConsumer", frozenset({"a", "b"}), False)
 
 
 @pytest.mark.parametrize("odd", [None, 5, "x", [], [5], {"name": 5}, {"x": {"y": []}}])

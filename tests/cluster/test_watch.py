@@ -324,7 +324,7 @@ def test_the_crd_is_read_again_when_it_changes() -> None:
     crds = KINDS[CRD].collection
 
     def crd(field: str) -> dict[str, Any]:
-        schema = {"openAPIV3Schema": {"properties": {"spec": {"properties": {field: {}}}}}}
+        schema: dict[str, Any] = {"openAPIV3Schema": {"properties": {"spec": {"properties": {field: {}}}}}}
         return {"spec": {"versions": [{"name": "v1alpha1", "served": True, "schema": schema}]}}
 
     async def test(api: FakeApi) -> None:

@@ -245,7 +245,7 @@ def test_what_was_mounted_the_first_time_is_not_missed_the_second(release: Relea
     state = (runtime(policy={"torch": {}}), *STATE)
     once = fill(trainjob(annotations={**ASKED, **more}, trainer=None), *state, release=release)
     assert once.patch
-    again = fill(once.object, *state, release=release)
+    again = fill(dict(once.object), *state, release=release)
     assert (again.patch, again.findings) == ((), ())
 
 

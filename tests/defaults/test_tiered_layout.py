@@ -46,7 +46,7 @@ VARIABLES = [
     {"name": "CKPT_DIR", "value": "/ckpts/durable"},
     {"name": "CKPT_FAST_DIR", "value": "/ckpts/fast"},
 ]
-BUDGET = {"failurePolicy": {"maxRestarts": 3}}
+BUDGET: dict[str, Any] = {"failurePolicy": {"maxRestarts": 3}}
 
 
 def namespace(**annotations: str) -> dict[str, Any]:

@@ -37,8 +37,8 @@ Object = dict[str, Any]
 ASKED = {"checkpoint-guard.io/claim": "mine"}
 KUEUE = {"manager": "kueue.x-k8s.io/manager", "time": "2026-01-01T00:00:01Z", "trainingRuntimeSpec": {}}
 USER = {"manager": "example.com/me", "time": "2026-01-01T00:00:00Z"}
-WITH_NODE = {"targetJobs": [{"name": "node"}], "spec": {"nodeSelector": {"a": "b"}}}
-WITH_NODE_2_0 = {"targetJobs": [{"name": "node"}], "nodeSelector": {"a": "b"}}
+WITH_NODE: Object = {"targetJobs": [{"name": "node"}], "spec": {"nodeSelector": {"a": "b"}}}
+WITH_NODE_2_0: Object = {"targetJobs": [{"name": "node"}], "nodeSelector": {"a": "b"}}
 OLDER = (Release.V2_0, Release.V2_1)
 NEWER = (Release.V2_2, Release.V2_3, Release.V2_4)
 
@@ -92,7 +92,7 @@ class Nobody(FileView):
     def _asked(self, *_: Any) -> Any:
         raise AssertionError("the cluster was asked")
 
-    claim = volume = namespace = runtime = snapshot = storage_class = _asked
+    claim = volume = namespace = runtime = snapshot = storage_class = _asked  # type: ignore[assignment]
 
 
 def users(release: Release) -> list[Object]:
@@ -181,7 +181,8 @@ def test_a_directory_that_the_user_now_declares(release: Release) -> None:
 @pytest.mark.parametrize("release", OLDER)
 def test_an_entry_that_the_user_takes_away_or_changes(release: Release) -> None:
     entry = WITH_NODE_2_0 if release is Release.V2_0 else WITH_NODE
-    run = trainjob(annotations=ASKED, **{release.override_field: [entry]})
+    overrides: Object = {release.override_field: [entry]}
+    run = trainjob(annotations=ASKED, **overrides)
     old = stored(run, release)
     taken = back(applied_again(run, old, **{release.override_field: []}), old, release)
     assert pods(taken.object, release)["node"].keys() - {"targetJobs"} == {"volumes", "containers"}
@@ -276,7 +277,7 @@ def test_entries_come_back_in_their_old_order(order: tuple[int, ...]) -> None:
     old["spec"]["runtimePatches"] = [old["spec"]["runtimePatches"][at] for at in order]
     done = back(replaced(run, old), old, Release.V2_3)
     assert done.object["spec"] == old["spec"]
-    assert back(done.object, old, Release.V2_3).patch == ()
+    assert back(dict(done.object), old, Release.V2_3).patch == ()
 
 
 @pytest.mark.parametrize("release", OLDER)
@@ -287,8 +288,9 @@ def test_ours_returns_to_the_very_entry_it_was_merged_into(release: Release, ent
     if release is Release.V2_0 and entries > 1:
         return  # Trainer refuses a second entry for one job
     pod: Object = {"containers": [{"name": "node"}]} if empty else {"tolerations": [{"key": "a"}]}
-    entry = {"targetJobs": [{"name": "node"}], **(pod if release is Release.V2_0 else {"spec": pod})}
-    run = trainjob(annotations=ASKED, **{release.override_field: [copy.deepcopy(entry) for _ in range(entries)]})
+    entry: Object = {"targetJobs": [{"name": "node"}], **(pod if release is Release.V2_0 else {"spec": pod})}
+    overrides: Object = {release.override_field: [copy.deepcopy(entry) for _ in range(entries)]}
+    run = trainjob(annotations=ASKED, **overrides)
     old = stored(run, release)
     assert len(old["spec"][release.override_field]) == entries
     for new in (applied_again(run, old), replaced(run, old)):
@@ -317,7 +319,7 @@ class TestRecordOfWhatIsNotThere:
         assert done.object["metadata"]["annotations"][INJECTED] == "{}"
         new = copy.deepcopy(dict(done.object))
         new["metadata"]["labels"] = {"a": "b"}
-        assert back(new, done.object, release).patch == ()
+        assert back(new, dict(done.object), release).patch == ()
 
     @pytest.mark.parametrize("release", list(Release))
     def test_what_is_there_is_kept(self, release: Release) -> None:
@@ -456,4 +458,3 @@ def test_an_update_of_a_runtime_less_trainjob_adds_nothing() -> None:
     new = copy.deepcopy(old)
     new["metadata"]["annotations"] = ASKED
     assert back(new, old, Release.V2_3).patch == ()
-    assert job

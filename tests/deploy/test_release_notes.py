@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
 from deploy.release_notes import notes
+from webhook import __version__
 
 CHANGELOG = "# Changelog\n\n## [Unreleased]\n\n- new\n\n## [0.1.0] - 2026-01-02\n\n### Added\n\n- first\n"
 
@@ -21,5 +23,10 @@ def test_no_section() -> None:
         notes(CHANGELOG, "9")
 
 
-def test_our_own_changelog() -> None:
-    assert "ckptguard review" in notes((Path(__file__).parents[2] / "CHANGELOG.md").read_text(), "Unreleased")
+def test_our_own_changelog_has_a_dated_section_for_the_version_and_one_for_what_comes() -> None:
+    changelog = (Path(__file__).parents[2] / "CHANGELOG.md").read_text()
+    assert "ckptguard review" in notes(changelog, __version__)
+    sections = re.findall(r"(?m)^## (.+)", changelog)
+    assert sections[0] == "[Unreleased]"
+    for section in sections[1:]:
+        assert re.fullmatch(r"\[\d+\.\d+\.\d+\] - \d{4}-\d\d-\d\d", section), section

@@ -87,8 +87,8 @@ class Line:
             far.settimeout(None)
             pair = _Pair(near, far)
             self._pairs.append(pair)
-            self._start(lambda pair=pair: self._there(pair))  # type: ignore[misc]
-            self._start(lambda pair=pair: self._back(pair))  # type: ignore[misc]
+            self._start(lambda pair=pair: self._there(pair))
+            self._start(lambda pair=pair: self._back(pair))
 
     def _there(self, pair: _Pair) -> None:
         with suppress(OSError):

@@ -24,7 +24,7 @@ def project(guard: Guard, namespace: str) -> Project:
     return Project(guard.cluster, namespace).set_up()
 
 
-def annotations(project: Project, verb: str, name: str = "run") -> dict[str, str]:
+def noted(project: Project, verb: str, name: str = "run") -> dict[str, str]:
     """Ours, of the newest audit event about a TrainJob."""
     assert isinstance(project.cluster, ControlPlane)
     event = project.cluster.wait_for_audit_event(
@@ -51,7 +51,7 @@ def scratch(project: Project) -> Object:
 def test_of_an_accepted_job(project: Project) -> None:
     project.send("create", objects=[trainjob(project.namespace)])
 
-    assert annotations(project, "create") == {
+    assert noted(project, "create") == {
         MUTATE + "defaults": "checkpoint_volume,checkpoint_variables",
         MUTATE + "policy": "built-in",
         VALIDATE + "claim": CLAIM,
@@ -64,7 +64,7 @@ def test_of_an_accepted_job(project: Project) -> None:
 def test_of_a_denied_job(project: Project) -> None:
     project.send("create", objects=[scratch(project)], check=False)
 
-    assert annotations(project, "create") == {
+    assert noted(project, "create") == {
         VALIDATE + "directory": "/scratch",
         VALIDATE + "policy": "built-in",
         VALIDATE + "rules": "ephemeral-checkpoint",
@@ -77,7 +77,7 @@ def test_of_what_is_put_back(project: Project) -> None:
     project.send("apply", objects=[job])
     project.send("replace", objects=[job])
 
-    found = annotations(project, "update")
+    found = noted(project, "update")
     assert found[MUTATE + "defaults"] == "put_back"
     assert found["validate-update.checkpoint-guard.io/verdict"] == "allow"
 

@@ -186,7 +186,7 @@ def test_to_write_one_takes_the_right_to_approve(schema: Cluster, namespace: str
         binding(namespace, "everything", "Role"),
     )
     as_user = ("--as", USER)
-    refused = []
+    refused: list[str] = []
 
     def says_no() -> bool:
         refused[:] = [write(schema, exception(namespace), *as_user)]

@@ -334,8 +334,8 @@ class TestUpdates:
         assert "[wedging-update]" in text
         # What JobSet lets through of a suspended run passes here, too.
         project.send("apply", objects=[changed(job, **override(project.minor, {"nodeSelector": {"pool": "a100"}}))])
-        for pod in project.resumes("run"):
-            assert pod["spec"]["nodeSelector"] == {"pool": "a100"}
+        for resumed in project.resumes("run"):
+            assert resumed["spec"]["nodeSelector"] == {"pool": "a100"}
 
 
 class TestWarnings:

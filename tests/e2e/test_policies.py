@@ -117,7 +117,7 @@ def test_a_namespace_s_users_cannot_turn_the_guard_down(cluster: Cluster, namesp
     nonsense = set_mode(cluster, namespace, "Off")
     assert 'label checkpoint-guard.io/mode: "Off" is none of enforce, warn, audit, off' in nonsense.stderr
     # Nor by making one that is turned down from the start.
-    made = {
+    made: Object = {
         "apiVersion": "v1",
         "kind": "Namespace",
         "metadata": {"name": f"{namespace}-b", "labels": {MODE: "off"}},
@@ -176,7 +176,7 @@ def test_the_right_is_given_for_all_or_for_one(cluster: Cluster, namespace: str)
         cluster.delete_namespace(other)
 
 
-def assert_soon(probe: Callable[[], bool]) -> None:
+def assert_soon(probe: Callable[..., bool]) -> None:
     wait_until("a right that was given", probe, timeout=10)
 
 

@@ -45,7 +45,7 @@ class Replicas:
         flags = ("--policy", str(mounted), "--policy-configmap", f"{namespace}/{NAME}")
         self.guards = [Guard(cluster, arguments=flags) for _ in range(2)]
 
-    def set(self, policy: str) -> None:
+    def put(self, policy: str) -> None:
         """Write the ConfigMap."""
         self.cluster.apply(
             {
@@ -74,7 +74,7 @@ class Replicas:
         """Write it, and wait until no server has the one before; the seconds that took."""
         before = self.hashes()
         began = time.monotonic()
-        self.set(policy)
+        self.put(policy)
         wait_until("the policy in force everywhere", lambda: not self.hashes() & before and len(self.hashes()) == 1)
         return time.monotonic() - began
 
@@ -84,7 +84,7 @@ def replicas(cluster: Cluster, namespace: str, tmp_path: Path) -> Iterator[Repli
     mounted = tmp_path / "policy.yaml"
     mounted.write_text(HEAD)
     made = Replicas(cluster, namespace, mounted)
-    made.set("")
+    made.put("")
     # No claim of the name that the defaults look for: nothing can be filled in.
     objects = (claim(namespace, "data"), runtime(namespace), mounting_runtime(namespace, claim_name="data"))
     cluster.apply(storage_class(), *objects)
@@ -204,7 +204,7 @@ def test_a_change_is_in_force_everywhere_and_a_broken_one_is_left_out(replicas: 
     assert send(cluster, lost(namespace, "second")) == []
     good = replicas.hashes()
     for broken in ("rules: {ephemeral-checkpoint: denied}\n", "rules: {", "rules: {unknown-runtime: deny}\n"):
-        replicas.set(broken)
+        replicas.put(broken)
         wait_until(
             "the broken one refused",
             lambda: replicas.metric("ckptguard_policy_stale") == [{"ckptguard_policy_stale 1.0"}] * 2,

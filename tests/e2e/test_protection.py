@@ -55,7 +55,7 @@ def begin(project: Project) -> None:
     if SNAPSHOT in needed(project):
         project.cluster.wait_for("configmaps", SNAPSHOT[1], project.namespace)
     for what in needed(project):
-        wait_until(f"{what} to be protected", lambda what=what: refused(project, what, "--dry-run=server"), 30)  # type: ignore[misc]
+        wait_until(f"{what} to be protected", lambda what=what: refused(project, what, "--dry-run=server"), 30)
 
 
 def test_what_a_suspended_run_needs_is_kept_and_released(project: Project) -> None:

@@ -67,7 +67,7 @@ def forget(plane: BareControlPlane) -> None:
         plane.kubectl("delete", "crd", f"{served.resource}.{served.group}", "--ignore-not-found", "--wait=false")
         wait_until(
             f"{served.group} to be gone",
-            lambda served=served: plane.kubectl("get", "--raw", served.base, check=False).returncode != 0,  # type: ignore[misc]
+            lambda served=served: plane.kubectl("get", "--raw", served.base, check=False).returncode != 0,
             120,
         )
 

@@ -41,7 +41,8 @@ def place(nodes: Nodes, guarded: Nodes, trainer: str) -> Iterator[None]:
 
 def written(tmp_path: Path, name: str, text: str = f"exec {HEREDOC}", **env: str) -> str:
     """A file with a TrainJob, its runtime in the cluster: a shell text with the program in it, as guides have it."""
-    job = trainjob(name, "brief", ["bash", "-ec", text], **{"SECONDS_PER_STEP": "0.1", **env})
+    pace: dict[str, Any] = {"SECONDS_PER_STEP": "0.1", **env}
+    job = trainjob(name, "brief", ["bash", "-ec", text], **pace)
     path = tmp_path / f"{name}.yaml"
     path.write_text(yaml.safe_dump(job))
     return str(path)

@@ -7,6 +7,7 @@ import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
@@ -310,7 +311,7 @@ def test_faults_are_said(nodes: Nodes) -> None:
         finish(nodes, name)
 
 
-OWN = {
+OWN: dict[str, Any] = {
     "kind": "Training",
     "version": "v1",
     "job": {"name": "converted"},

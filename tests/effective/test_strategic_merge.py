@@ -34,7 +34,7 @@ def test_a_list_that_was_not_there_is_taken_as_it_is() -> None:
 
 
 def test_duplicates_in_the_runtime_move_together() -> None:
-    base = [{"name": "a", "v": 1}, {"name": "b"}, {"name": "a", "v": 2}]
+    base: list[dict[str, Any]] = [{"name": "a", "v": 1}, {"name": "b"}, {"name": "a", "v": 2}]
     assert merge_list(base, [{"name": "a", "w": 3}], "name", merge_map) == [
         {"name": "a", "v": 1, "w": 3},
         {"name": "a", "v": 2},
@@ -162,7 +162,7 @@ def test_so_does_a_variables_source_a_mount_a_profile_and_an_affinity() -> None:
         }
     ]
     required = "requiredDuringSchedulingIgnoredDuringExecution"
-    terms = {"nodeAffinity": {required: {"nodeSelectorTerms": [{"matchExpressions": []}]}}}
+    terms: dict[str, Any] = {"nodeAffinity": {required: {"nodeSelectorTerms": [{"matchExpressions": []}]}}}
     assert merge_pod({"affinity": terms}, {"affinity": {"nodeAffinity": {required: {}}}})["affinity"] == {
         "nodeAffinity": {required: {"nodeSelectorTerms": []}}
     }

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -110,7 +111,7 @@ def python() -> Path:
 def test_plain_python_comes_back_and_ends_where_it_would_have(
     folder: Path, tmp_path: Path, how: signal.Signals
 ) -> None:
-    pause = {"STEPS": "1500", "PAUSE": "0.0005"}
+    pause: dict[str, Any] = {"STEPS": "1500", "PAUSE": "0.0005"}
     first = Run("plain-python", folder, **pause).stop_at("step_*.pkl", 3, how)
     assert started_at(first) == 0
     saved = max(int(path.stem.removeprefix("step_")) for path in folder.glob("step_*.pkl"))

@@ -137,8 +137,8 @@ def unbound(script: Script) -> set[str]:
 
 
 def read(trainer: dict[str, Any]) -> Script:
-    items = ([str(item) for item in trainer.get(field) or ()] for field in ("command", "args"))
-    return read_script(*items, {}, Launch(pods=2, directories=("/mnt/ckpt/llm",), variable="CKPT_DIR"))
+    command, args = ([str(item) for item in trainer.get(field) or ()] for field in ("command", "args"))
+    return read_script(command, args, {}, Launch(pods=2, directories=("/mnt/ckpt/llm",), variable="CKPT_DIR"))
 
 
 def every_case() -> list[Path]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Literal
 
 from tests import golden
 from tests.together import together
@@ -43,7 +43,7 @@ def _review(
     document: Document, view: FileView, release: Release, new: dict[str, Any] | None = None, user: str = ""
 ) -> Decision:
     old = document.object if new is not None else None
-    operation = "CREATE" if new is None else "UPDATE"
+    operation: Literal["CREATE", "UPDATE"] = "CREATE" if new is None else "UPDATE"
     request = Request(
         operation, document.kind, document.namespace, document.name, new or document.object, old, user=user
     )

@@ -87,7 +87,7 @@ class FakeCluster:
         """What commands printed that changed nothing, for folders that look the same: each takes two processes."""
         self.on_pod_end: Callable[[], None] = lambda: None
         self.on_pod_start: Callable[[], None] = lambda: None
-        self._due: list[tuple[float, Callable[[], None]]] = []
+        self._due: list[tuple[float, Callable[[], object]]] = []
         self.start_pod()
 
     # -- time -------------------------------------------------------------------------------------------------------
@@ -98,7 +98,7 @@ class FakeCluster:
             self._due.remove((at, act))
             act()
 
-    def after(self, seconds: float, act: Callable[[], None]) -> None:
+    def after(self, seconds: float, act: Callable[[], object]) -> None:
         self._due.append((self.time + seconds, act))
 
     def session(self, said: list[str], timeout: float = 60.0, **options: Any) -> Session:

@@ -68,7 +68,7 @@ def test_stop_sees_the_flush(tmp_path: Path) -> None:
     fake = cluster(tmp_path, 100)
     fake.after(1.0, lambda: None)
     fake.on_pod_end = lambda: None
-    fake._due.append((1001.2, lambda: hf(tmp_path / "run", 107)))
+    fake.after(1.2, lambda: hf(tmp_path / "run", 107))
     done = stop(fake.session([]))
     assert done.newest is not None
     assert done.newest.step == 107
@@ -179,7 +179,7 @@ def test_the_new_pod_fails(tmp_path: Path) -> None:
 
 def test_pods_that_never_come(tmp_path: Path) -> None:
     fake = suspended(tmp_path, 100)
-    fake._suspend = lambda _: None  # type: ignore[method-assign]
+    fake._suspend = lambda value: None  # type: ignore[method-assign]
     with pytest.raises(
         CannotDo, match=r"no new pod of .* after 60 s: JobSet has made no pod yet; the run is not suspend"
     ):
@@ -427,7 +427,7 @@ def test_delete_takes_no_run_that_has_the_name_meanwhile(tmp_path: Path) -> None
             fake.trainjobs["run"]["metadata"]["uid"] = "another"
         return read(method, path, *rest)
 
-    fake.request = swap  # type: ignore[method-assign]
+    fake.request = swap  # type: ignore[assignment, method-assign]
     with pytest.raises(CannotDo, match="was deleted and created again meanwhile"):
         delete(fake.session([]), with_data=False)
     assert "run" in fake.trainjobs

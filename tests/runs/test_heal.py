@@ -79,7 +79,7 @@ def test_a_runtime_without_runs_gets_everything_once() -> None:
 
 def test_what_is_added_is_told_by_field() -> None:
     job, label = "/spec/template/spec/replicatedJobs/10/template", "trainer.kubeflow.org~1trainjob-ancestor-step"
-    patch = [
+    patch: list[dict[str, Any]] = [
         {"op": "add", "path": f"{job}/spec/backoffLimit", "value": 0},
         {"op": "add", "path": f"{job}/metadata/labels/{label}", "value": "trainer"},
     ]

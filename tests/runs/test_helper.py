@@ -241,14 +241,14 @@ def test_none_is_left_whenever_it_is_interrupted(tmp_path: Path, at: int, late: 
         if now and not late:
             fake.calls.append(("interrupted", ""))
             if arguments[0] == "POST":  # it is on its way, and is carried out when nobody waits for it any more
-                fake.after(0.5, lambda: carry_out(*arguments) and None)
+                fake.after(0.5, lambda: carry_out(*arguments))
             raise KeyboardInterrupt
         answer = carry_out(*arguments)
         if now:
             raise KeyboardInterrupt
         return answer
 
-    fake.request = request  # type: ignore[method-assign]
+    fake.request = request  # type: ignore[assignment, method-assign]
     try:
         look(session.kube, run, directory, seconds=20.0)
     except KeyboardInterrupt:

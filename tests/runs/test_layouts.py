@@ -95,8 +95,8 @@ def test_a_rank_that_is_missing_by_what_the_others_are_called(tmp_path: Path) ->
         archive(tmp_path / "global_step1" / f"zero_pp_rank_{rank}_mp_rank_00_optim_states.pt")
     write(tmp_path / "latest", b"global_step1")
     assert found(tmp_path).saved[0].why == "lacks 1 of 3 optimizer shards"
-    for rank in ("00_000", "01_000", "01_001"):
-        archive(tmp_path / "m" / "iter_0000001" / f"mp_rank_{rank}" / "model_optim_rng.pt")
+    for shard in ("00_000", "01_000", "01_001"):
+        archive(tmp_path / "m" / "iter_0000001" / f"mp_rank_{shard}" / "model_optim_rng.pt")
     write(tmp_path / "m" / "latest_checkpointed_iteration.txt", b"1")
     assert {one.path: one.why for one in found(tmp_path).saved}["m/iter_0000001"] == "lacks 1 of 4 ranks' files"
 

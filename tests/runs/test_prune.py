@@ -228,7 +228,7 @@ def script(words: list[str]) -> str:
     return done.stdout.decode(errors="replace")
 
 
-def looked(root: Path, mount: Path | None = None) -> tuple[list[int], dict[str, str]]:
+def looked(root: Path, mount: Path | None = None) -> tuple[list[int], dict[str, Any]]:
     mount = mount or root.parent
     return parse_look(script(look_command(str(mount), root.relative_to(mount).parts)))
 
@@ -378,7 +378,7 @@ def other_pod(volume: Object | None = None, mount: Object | None = None, **label
     }
 
 
-JOB = {"batch.kubernetes.io/job-name": "j"}
+JOB: dict[str, Any] = {"batch.kubernetes.io/job-name": "j"}
 
 
 @pytest.mark.parametrize(

@@ -68,7 +68,7 @@ def test_nothing_is_set_aside_under_a_run_that_may_start_at_any_moment(
     fake, _ = preempted
     for options in ({"from_step": 100}, {"undo": True}):
         with pytest.raises(CannotDo, match="waits in queue"):
-            resume(fake.session([]), **options)  # type: ignore[arg-type]
+            resume(fake.session([]), **options)
     assert fake.helpers == []
 
 

@@ -123,7 +123,7 @@ def test_a_run_that_was_resumed_in_vain_runs(tmp_path: Path) -> None:
 
 
 def test_what_is_not_wedged_is_left(tmp_path: Path) -> None:
-    for events in ([], "old", "other", "before"):
+    for events in ("none", "old", "other", "before"):
         fake = Wedged(tmp_path)
         fake.events = (
             {
@@ -326,7 +326,7 @@ def off(tmp_path: Path) -> FakeCluster:
             return Answer(200, {})
         return original(method, path, params, body, *rest)
 
-    fake.request = request  # type: ignore[method-assign]
+    fake.request = request  # type: ignore[assignment, method-assign]
     return fake
 
 

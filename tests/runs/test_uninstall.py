@@ -1,11 +1,13 @@
 """What `uninstall` deletes, in which order, and what it does where something is gone or stays."""
 
+from typing import Any
+
 from tests.runs.fake import FakeApi
 from webhook.runs.uninstall import Clock, remove
 
 HOOKS = "/apis/admissionregistration.k8s.io/v1/{}webhookconfigurations/checkpoint-guard"
 CORE = "/api/v1/namespaces/guard"
-OURS = {
+OURS: dict[str, Any] = {
     HOOKS.format("mutating"): {},
     HOOKS.format("validating"): {},
     "/apis/apps/v1/namespaces/guard/deployments/checkpoint-guard-certs": {},

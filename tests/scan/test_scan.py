@@ -134,17 +134,17 @@ def test_a_tenant_may_scan_the_own_namespace() -> None:
 
 def test_a_list_that_breaks_off_is_unknown_and_a_token_that_is_too_old_goes_on() -> None:
     def breaks(method: str, path: str, body: Object) -> Answer | None:
-        nonlocal times
         if path == "/api/v1/persistentvolumeclaims":
-            times += 1
-            return Answer(500, {"message": "etcd"}) if times == 2 else None
+            claims.append(path)
+            return Answer(500, {"message": "etcd"}) if len(claims) == 2 else None
         if path == f"{TRAINER}/trainjobs":
             lists.append(path)
             if len(lists) == 2:
                 return Answer(410, {"message": "too old", "metadata": {"continue": "200"}})
         return None
 
-    times, lists = 0, list[str]()
+    claims: list[str] = []
+    lists: list[str] = []
     api = api_of(objects("team"))
     api._react = breaks
     for number in range(300):

@@ -148,7 +148,7 @@ def test_the_command_serves_tls(tmp_path: Path) -> None:
             try:
                 with Wire(port, client(cert)) as wire:
                     wire.send(message("/validate", json.dumps(review()).encode()))
-                    return wire.answer().response["uid"] == UID
+                    return bool(wire.answer().response["uid"] == UID)
             except OSError:
                 assert child.poll() is None
                 return False

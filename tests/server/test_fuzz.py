@@ -12,6 +12,7 @@ import json
 import os
 import random
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
 import jsonpatch
@@ -42,9 +43,10 @@ class CountedMetrics(Metrics):
         super().__init__(process=False)
         self.parts: list[str] = []
 
-    def broke(self, parts: object) -> None:
-        self.parts += parts  # type: ignore[operator]
-        super().broke(parts)  # type: ignore[arg-type]
+    def broke(self, parts: Iterable[str]) -> None:
+        parts = list(parts)
+        self.parts += parts
+        super().broke(parts)
 
 
 class Nowhere(Lines):

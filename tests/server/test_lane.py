@@ -308,6 +308,12 @@ class SlowViews:
     def without(self, request: Request, view: ClusterView | None) -> ClusterView:
         return self.late
 
+    def weight(self, request: Request) -> int:
+        return 0
+
+    def read_weight(self, view: ClusterView) -> int:
+        return 0
+
 
 @pytest.mark.parametrize("headers", [(), ("TE: trailers",)])
 @pytest.mark.parametrize(
@@ -352,9 +358,9 @@ def test_in_flight_is_answered_before_the_end() -> None:
             wire.socket.close()
 
 
-def wait_for(true: object, seconds: float = 20) -> None:
+def wait_for(true: Callable[[], object], seconds: float = 20) -> None:
     until = time.monotonic() + seconds
-    while not true():  # type: ignore[operator]
+    while not true():
         assert time.monotonic() < until
         time.sleep(0.005)
 

@@ -14,7 +14,8 @@ import pytest
 
 from tests.server.serving import Answered, Wire, message, review
 from tests.server.test_bootstrap import command
-from tests.server.test_run import ready, wait_for
+from tests.server.test_lane import wait_for
+from tests.server.test_run import ready
 
 HEAD = "apiVersion: checkpoint-guard.io/v1\nkind: Policy\n"
 DENY = HEAD + "rules: {short-grace: deny}\n"
@@ -267,7 +268,7 @@ def test_where_the_process_that_reads_fails_the_server_reads_itself(
         code = f"import os; os.write({arguments[-1]}, {broken!r})"
         return start([sys.executable, "-c", code], **more)
 
-    monkeypatch.setattr(policy_reading.subprocess, "Popen", other)
+    monkeypatch.setattr(subprocess, "Popen", other)
     made = asyncio.run(policy_reading.read(_large("warn", 400).encode(), "p.yaml", None))
     assert made.policy is not None
     assert len(made.policy.exceptions) == 400

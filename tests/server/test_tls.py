@@ -8,6 +8,7 @@ import datetime
 import json
 import ssl
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cryptography import x509
@@ -419,7 +420,7 @@ def test_the_name_of_a_client() -> None:
         assert front.caller(None) is WhoAsks.ANYBODY
         front.clients = ("kube-apiserver",)
         known, stranger = WhoAsks.KNOWN, WhoAsks.STRANGER
-        asked = (subject, {"subject": ()}, {}, None)
+        asked: tuple[dict[str, Any] | None, ...] = (subject, {"subject": ()}, {}, None)
         assert [front.caller(one) for one in asked] == [known, stranger, stranger, stranger]
 
 

@@ -7,6 +7,7 @@ import copy
 import json
 import os
 import signal
+import subprocess
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
@@ -184,7 +185,12 @@ def test_what_costs_more_than_it_weighs_is_judged_in_the_worker(monkeypatch: pyt
         asked: list[bytes] = []
         admission = setting.admissions[1]
         elsewhere = admission._elsewhere
-        monkeypatch.setattr(admission, "_elsewhere", lambda *a: asked.append(a[1]) or elsewhere(*a))
+
+        def noted(*arguments: Any) -> Any:
+            asked.append(arguments[1])
+            return elsewhere(*arguments)
+
+        monkeypatch.setattr(admission, "_elsewhere", noted)
         for body in (dense, plain):
             answer = admission.answer("/validate", body)
             answer = answer if isinstance(answer, tuple) else await answer
@@ -204,7 +210,8 @@ def test_a_runtime_counts_for_what_refers_to_it(monkeypatch: pytest.MonkeyPatch)
     assert views.weight(request) > module.HEAVY
     tables.by_kind[CLUSTER_RUNTIME].remove(("", "torch"))
     assert views.weight(request) == 0
-    for odd in (None, [], {"runtimeRef": 5}, {"runtimeRef": {"kind": [], "name": {}}}):
+    odds: tuple[Any, ...] = (None, [], {"runtimeRef": 5}, {"runtimeRef": {"kind": [], "name": {}}})
+    for odd in odds:
         assert views.weight(Request("CREATE", "TrainJob", "team", "run", {"spec": odd})) == 0
 
 
@@ -297,7 +304,7 @@ def test_where_no_process_can_be_started_nothing_passes(monkeypatch: pytest.Monk
 
     async def job(setting: Setting) -> None:
         with monkeypatch.context() as patch:
-            patch.setattr(pool.subprocess, "Popen", none)
+            patch.setattr(subprocess, "Popen", none)
             answer = setting.admissions[1].answer("/validate", body_of(BODIES[0]))
             assert not isinstance(answer, tuple)
             assert (await answer)[0] == 503

@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from webhook.effective.checkpoint import components
 from webhook.model.finding import Origin
+from webhook.model.path import components
 from webhook.model.pod import Checkpoint, DirectoryStatus, EffectiveJob, Storage, StorageKind
 from webhook.storage import path_on_claim
 

@@ -16,6 +16,7 @@ from webhook.model.cluster import (
     Runtime,
     StorageClass,
 )
+from webhook.model.exceptions import Exceptions
 from webhook.model.release import Release
 
 
@@ -101,6 +102,9 @@ class View:
 
     def directories(self, namespace: str, claim: str, path: str | None = None) -> Sequence[RunDirectory] | Gap:
         return [entry for entry in self.runs if entry.claim == claim and path in (None, entry.path)]
+
+    def exceptions(self, namespace: str) -> Exceptions | Gap:
+        return Gap.ABSENT
 
     def serves_kueue(self) -> bool | None:
         return None

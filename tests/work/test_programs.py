@@ -40,7 +40,7 @@ def nothing_kept() -> None:
 def test_each_python_text_is_parsed_once(monkeypatch: pytest.MonkeyPatch, directory: str | None) -> None:
     parsed: list[str] = []
 
-    def counted(text: str, **bounds: int) -> Source:
+    def counted(text: str, **bounds: Any) -> Source:
         parsed.append(text)
         return Source(text, **bounds)
 
@@ -55,7 +55,12 @@ def test_each_python_text_is_parsed_once(monkeypatch: pytest.MonkeyPatch, direct
 def test_each_shell_text_is_parsed_once(monkeypatch: pytest.MonkeyPatch, directory: str | None) -> None:
     parsed: list[str] = []
     parse = shell._parse
-    monkeypatch.setattr(shell, "_parse", lambda text: (parsed.append(text), parse(text))[1])
+
+    def counted(text: str) -> Any:
+        parsed.append(text)
+        return parse(text)
+
+    monkeypatch.setattr(shell, "_parse", counted)
     texts = [["bash", "-c", bash_text(seed)] for seed in range(8)]
     ask([*programs(texts)[:2], trainjob(directory)])
     assert len(set(parsed)) == 8
@@ -65,7 +70,7 @@ def test_each_shell_text_is_parsed_once(monkeypatch: pytest.MonkeyPatch, directo
 def test_what_is_more_than_the_budget_is_not_read_and_said_to_be_so(monkeypatch: pytest.MonkeyPatch) -> None:
     parsed: list[int] = []
 
-    def counted(text: str, **bounds: int) -> Source:
+    def counted(text: str, **bounds: Any) -> Source:
         parsed.append(len(text))
         return Source(text, **bounds)
 
@@ -97,13 +102,13 @@ def test_shell_that_sends_the_scanner_through_the_text_is_given_up(monkeypatch: 
     parser = tree_sitter.Parser
 
     class Counted:
-        def __init__(self, language: object) -> None:
+        def __init__(self, language: tree_sitter.Language) -> None:
             self.parser = parser(language)
 
-        def parse(self, read: object, progress_callback: object) -> object:
+        def parse(self, read: Any, progress_callback: Any) -> object:
             def counted(offset: int, point: object) -> bytes:
                 nonlocal pieces
-                data: bytes = read(offset, point)  # type: ignore[operator]
+                data: bytes = read(offset, point)
                 pieces += bool(data)
                 return data
 

@@ -168,7 +168,7 @@ class Cluster:
         kind: str,
         name: str,
         namespace: str | None = None,
-        until: Callable[[Object], object] = lambda found: True,
+        until: Callable[..., object] = lambda found: True,
         timeout: float = 30,
     ) -> Object:
         """The object, as soon as it exists and `until` is true of it."""

@@ -117,7 +117,7 @@ def free_ports(count: int) -> list[int]:
             candidate.close()
 
 
-def wait_until(what: str, probe: Callable[[], T | None], timeout: float = 30, every: float = 0.2) -> T:
+def wait_until(what: str, probe: Callable[..., T | None], timeout: float = 30, every: float = 0.2) -> T:
     """Calls `probe` until it gives something true, and returns that. Raises WaitTimeoutError naming `what`."""
     deadline = time.monotonic() + timeout
     while True:

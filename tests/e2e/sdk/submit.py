@@ -5,7 +5,7 @@ submit.py RUNTIME NAMESPACE [VARIABLE=VALUE ...]
 
 import sys
 
-from kubeflow.trainer import CustomTrainer, KubernetesBackendConfig, TrainerClient
+from kubeflow.trainer import CustomTrainer, KubernetesBackendConfig, TrainerClient  # type: ignore[import-not-found]
 
 
 def train() -> None:
