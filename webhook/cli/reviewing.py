@@ -123,7 +123,7 @@ def _reviewed(
         filled = Defaulted((), request.object)
     elif filled is None:
         filled = inputs.asked(partial(default_object, request, inputs.view, policy, release))
-    stored = replace(request, object=filled.object)
+    stored = replace(request, object=filled.object, as_written=not guarded)
     decision = inputs.asked(partial(review_object, stored, inputs.view, policy, release, source))
     findings = decision.findings
     verdict: Literal["allow", "warn", "deny", "exempt"] = decision.verdict

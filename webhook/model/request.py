@@ -26,6 +26,8 @@ class Request(Struct, frozen=True):
     uid: str = ""
     at: float = 0.0
     """When it was asked, in Unix time: whether an exception has ended. 0: not known, so none has."""
+    as_written: bool = False
+    """Nothing fills it in (``review --without-guard``): no fix may count on what an annotation asks of admission."""
 
     @property
     def by_controller(self) -> bool:

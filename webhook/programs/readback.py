@@ -94,17 +94,21 @@ def _is_own(python: Python, node: ast.expr, around: Around | None) -> bool:
     """Whether a dictionary comes from a load, and not of what is called pretrained or initial."""
     for origin, where in python.origins(node, around):
         if isinstance(origin, ast.Call) and python.source.dotted(origin.func)[0] in _LOADS:
-            shown = python.source.source(origin).lower()
-            path = origin.args[0] if origin.args else None
-            if path is not None:
-                shown += " ".join(python.source.source(one).lower() for one, _ in python.origins(path, where))
-            return not any(word in shown for word in _ELSEWHERE)
+            named = any(word in python.source.source(origin).lower() for word in _ELSEWHERE)
+            return not named and not any(is_elsewhere(python, one, where) for one in origin.args[:1])
     return False
 
 
-def loop_of_run(python: Python, save: Save) -> tuple[ast.For | ast.While, Around] | None:
-    """The outermost loop around a save, in its function or in those that call it alone; None where that is not told."""
-    call, found = save.call, None
+def is_elsewhere(python: Python, node: ast.expr, around: Around | None) -> bool:
+    """Whether a path, or what it is made of, is named for what a run begins with."""
+    shown = python.source.source(node).lower()
+    shown += " ".join(python.source.source(one).lower() for one, _ in python.origins(node, around))
+    return any(word in shown for word in _ELSEWHERE)
+
+
+def loop_of_run(python: Python, call: Call) -> tuple[ast.For | ast.While, Around] | None:
+    """The outermost loop around a call, in its function or in those that call it alone; None where that is not told."""
+    found = None
     for _ in range(4):
         for here in call.around.outwards() if call.around is not None else ():
             if here.kind in ("for", "while"):

@@ -36,7 +36,7 @@ from webhook.model.printable import shell_word
 from webhook.model.rule import Rule
 from webhook.model.sign import NOT_PLAIN
 from webhook.model.subject import Subject
-from webhook.storage import claim_offered, modes_needed, new_claim, plan_claim
+from webhook.storage import claim_instead, claim_offered, modes_needed, new_claim, plan_claim
 
 
 def check(subject: Subject) -> Iterator[Finding]:
@@ -82,8 +82,8 @@ def _tiered(subject: Subject, job: EffectiveJob, container: str) -> Finding | No
     if known is Gap.UNKNOWN:
         return None
     fix = f"{CLAIM}: <a claim that every training pod can write>"
-    why_not = ""
-    if known is Gap.ABSENT and claim:
+    why_not = ": admission alone makes it" if subject.request.as_written else ""
+    if known is Gap.ABSENT and claim and not subject.request.as_written:
         why_not = f': claim "{claim}" does not exist in namespace "{subject.namespace}"'
         mode = modes_needed(subject)
         there, plan = claim_offered(subject, mode, claim), plan_claim(subject, mode)
@@ -177,9 +177,25 @@ def _declared(
     declared = {"spec": {"trainer": {"env": env}}}
     if mounted is not None or not subject.is_trainjob or subject.request.operation != "CREATE":
         return to_yaml(declared)
+    if subject.request.as_written and (put := _put_by_hand(subject, job, container, declared)):
+        return put
     text = to_yaml({"metadata": {"annotations": {CLAIM: "<claim>"}}, **declared})
     see = f"kubectl get pvc -n {shell_word(subject.namespace or 'default')}"
     return f"{text}\n# <claim>: is mounted there by admission; one that every training pod can write, see {see}"
+
+
+def _put_by_hand(subject: Subject, job: EffectiveJob, container: Raw, declared: Raw) -> str:
+    """The same with the claim mounted by the TrainJob itself, where no admission acts on an annotation."""
+    name = container.get("name")
+    own = next((one for one in subject.checkpoints if one.job is job and one.container_name == name), None)
+    if own is None:
+        return ""
+    fix = claim_instead(subject, own)
+    text = fix if isinstance(fix, str) else fix()
+    before, spec, after = f"\n{text}".rpartition("\nspec:\n")
+    if not spec:
+        return ""
+    return f"{before}\n{to_yaml(declared)}\n{after}".lstrip("\n")
 
 
 _READ: Final = '# and have the program save there: os.environ["{0}"] in Python, "${0}" in a shell'

@@ -15,7 +15,9 @@ Good:
       state = torch.load(newest)
       model.load_state_dict(state["model"])
       for step in range(state["step"] + 1, 100000):
-Reads: what a loop of the program's own saves and reads back, and where that loop begins.
+Reads: what a loop of the program's own saves and reads back, and where that loop begins: torch.load, Accelerate,
+DeepSpeed, Fabric, torch.distributed.checkpoint, Orbax, Flax, tf.train.Checkpoint; the rounds, epochs and timesteps that
+XGBoost, LightGBM, Keras and Stable-Baselines3 are told to do on top of what they load.
 Silent when: anything is read out of the checkpoint that could be the step; the loop begins at a name; batches or epochs
 are skipped; what is loaded is where the run begins; a part of the program is not seen.
 """
@@ -29,8 +31,10 @@ from typing import Final
 from webhook.model.finding import Severity
 from webhook.model.rule import ProgramRule
 from webhook.model.script import Lines, Remark
-from webhook.programs import Python, Script
+from webhook.programs import Call, Python, Script
+from webhook.programs.anew import counted_anew, told_where
 from webhook.programs.flow import loop_learns
+from webhook.programs.goes_on import COUNTS, gives_count, wholes
 from webhook.programs.names import Save
 from webhook.programs.pasted import after
 from webhook.programs.python import Around
@@ -54,34 +58,48 @@ _SKIPS: Final = (
     *("startepoch", "startstep", "initial_step", "initial_epoch", "completed_", "starting_", "resumed_"),
 )
 """Words of a text that goes on in a way of its own."""
-_COUNTS: Final = ("step", "epoch", "iter", "batch", "update", "round", "count", "start", "begin", "done", "progress")
 _MOST: Final = 4
 """Parts that are read back and looked at: they come out of one checkpoint."""
 
 
 def look(script: Script) -> Iterator[Remark]:
     for python in script.pythons:
-        back = read_back(script, python)
-        if not back or not loop_learns(python):
+        yield from _by_hand(script, python)
+        yield from _whole(script, python)
+        yield from counted_anew(script, python)
+
+
+def _by_hand(script: Script, python: Python) -> Iterator[Remark]:
+    back = read_back(script, python)
+    for save in kept(script, python) if back and loop_learns(python) else ():
+        found = loop_of_run(python, save.call)
+        if found is None or _is_before(back[0].call, *found) or not _from_nothing(python, *found):
             continue
-        for save in kept(script, python):
-            found = loop_of_run(python, save)
-            if found is None or _is_before(back[0], *found) or not _from_nothing(python, *found):
-                continue
-            if (
-                _passes_over(found[0])
-                or mentions(python, *_SKIPS)
-                or any(_reads_count(python, one) for one in back[:_MOST])
-            ):
-                break
-            line = python.source.line(found[0].lineno)
-            yield Remark(
-                python.at(found[0]),
-                f'"{said(line.rstrip(":"), 60)}" begins anew after "{said(python.text(back[0].call.node), 60)}"',
-                _fix(python, back[0], save, found[0]),
-                subject=line,
-            )
-            break
+        if _goes_on(python, found[0]) or any(_reads_count(python, one) for one in back[:_MOST]):
+            return
+        yield _anew(python, found[0], back[0].call, _fix(python, back[0], save, found[0]))
+        return
+
+
+def _whole(script: Script, python: Python) -> Iterator[Remark]:
+    """What one call of a framework restores has no step in it that the loop would know of."""
+    for whole in wholes(script, python):
+        found = loop_of_run(python, whole.save)
+        if found is None or _is_before(whole.load, *found) or not _from_nothing(python, *found):
+            continue
+        if not _goes_on(python, found[0]) and not gives_count(python, whole):
+            yield _anew(python, found[0], whole.load, told_where(python, whole, found[0]))
+        return
+
+
+def _anew(python: Python, loop: ast.For | ast.While, load: Call, fix: str) -> Remark:
+    line = python.source.line(loop.lineno)
+    shown = f'"{said(line.rstrip(":"), 60)}" begins anew after "{said(python.text(load.node), 60)}"'
+    return Remark(python.at(loop), shown, fix, subject=line)
+
+
+def _goes_on(python: Python, loop: ast.For | ast.While) -> bool:
+    return _passes_over(loop) or mentions(python, *_SKIPS)
 
 
 def _passes_over(loop: ast.For | ast.While) -> bool:
@@ -97,10 +115,10 @@ def _passes_over(loop: ast.For | ast.While) -> bool:
     )
 
 
-def _is_before(back: ReadBack, loop: ast.For | ast.While, around: Around) -> bool:
+def _is_before(load: Call, loop: ast.For | ast.While, around: Around) -> bool:
     """Whether the loop stands above what is read back, in one function."""
-    own = back.call.around.scope if back.call.around is not None else None
-    return own is around.scope and loop.lineno <= back.call.line
+    own = load.around.scope if load.around is not None else None
+    return own is around.scope and loop.lineno <= load.line
 
 
 def _from_nothing(python: Python, loop: ast.For | ast.While, around: Around) -> bool:
@@ -158,7 +176,7 @@ def _reads_count(python: Python, back: ReadBack) -> bool:
 
 def _counts(name: str) -> bool:
     return any(word in name.lower() for word in ("resume", "restore", "load")) and any(
-        word in name.lower() for word in _COUNTS
+        word in name.lower() for word in COUNTS
     )
 
 
