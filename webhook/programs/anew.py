@@ -193,7 +193,11 @@ def _keras_resume(python: Python) -> tuple[Call, Call, Call] | None:
         if load.line > fits[0].line and load.around is fits[0].around:
             continue
         under = load.inside("if", "try") or any(True for _ in load.guards())
-        if under and _one_folder(python, load, path, callbacks[0], saved) and not is_elsewhere(python, path, load.around):
+        if (
+            under
+            and _one_folder(python, load, path, callbacks[0], saved)
+            and not is_elsewhere(python, path, load.around)
+        ):
             return load, fits[0], callbacks[0]
     return None
 
@@ -243,10 +247,11 @@ def _initial_epoch(script: Script, python: Python, load: Call, fit: Call, save: 
     """The epoch out of the file's name, which Keras counts from 1; else the callback that restores all of it."""
     path, saved = load.argument("filepath", 0), save.argument("filepath", 0)
     name, mark, _ = (_last(python, save, saved) if saved is not None else "").partition("{epoch")
-    if isinstance(path, ast.Name) and mark and not any(letter.isdecimal() for letter in name):
-        if any(one.line < fit.line for one in python.bindings(path, fit.around)):
-            read = rf'int(re.findall(r"\d+", os.path.basename({path.id}))[0]) if {path.id} else 0'
-            return with_import(python, in_line(script, python.at(fit), f"initial_epoch={read}", fit), "os", "re")
+    plain = isinstance(path, ast.Name) and bool(mark) and not any(letter.isdecimal() for letter in name)
+    if plain and path is not None and any(one.line < fit.line for one in python.bindings(path, fit.around)):
+        shown = python.text(path)
+        read = rf'int(re.findall(r"\d+", os.path.basename({shown}))[0]) if {shown} else 0'
+        return with_import(python, in_line(script, python.at(fit), f"initial_epoch={read}", fit), "os", "re")
     keras = next(
         (name for name, dotted in python.source.imports.items() if dotted in ("keras", "tensorflow.keras")), "keras"
     )

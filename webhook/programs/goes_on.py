@@ -19,6 +19,7 @@ from typing import Final
 from msgspec import Struct
 
 from webhook.programs.flow import in_loop, is_no_start
+from webhook.programs.pasted import statement_of
 from webhook.programs.program import Script
 from webhook.programs.python import Call, Python
 from webhook.programs.readback import is_elsewhere
@@ -81,15 +82,15 @@ def _saved(whole: Whole) -> ast.expr | None:
 
 
 def result_of(python: Python, call: Call) -> list[str]:
-    """The names that what a call returns is bound to; ``_`` is none."""
-    out: list[str] = []
-    for (_, name), found in python.source.bindings.items():
-        if name != "_" and any(_is_of(one.value, call.node) for one in found):
-            out.append(name)
-    return out
+    """The names that what a call returns, or one part of it, is bound to; ``_`` is none."""
+    stmt = statement_of(python, call.node)
+    if not isinstance(stmt, ast.Assign) or not _is_of(stmt.value, call.node):
+        return []
+    parts = [part for one in stmt.targets for part in (one.elts if isinstance(one, ast.Tuple | ast.List) else [one])]
+    return [name for name in (python.source.dotted(part)[0] for part in parts) if name and not name.startswith("_")]
 
 
-def _is_of(value: ast.expr | None, node: ast.Call) -> bool:
+def _is_of(value: ast.expr, node: ast.Call) -> bool:
     return value is node or (isinstance(value, ast.Subscript) and value.value is node)
 
 
@@ -122,14 +123,13 @@ def gives_count(python: Python, whole: Whole) -> bool:
 
 def _takes_second(python: Python, call: Call) -> bool:
     """``path, client_state = engine.load_checkpoint(...)``; ``path, _ =`` takes none."""
-    for statement, _ in python.source.statements:
-        if isinstance(statement, ast.Assign) and statement.value is call.node:
-            target = statement.targets[0]
-            if isinstance(target, ast.Tuple) and len(target.elts) == 2:
-                last = target.elts[1]
-                return not (isinstance(last, ast.Name) and last.id.startswith("_"))
-            return True
-    return False
+    stmt = statement_of(python, call.node)
+    if not isinstance(stmt, ast.Assign) or stmt.value is not call.node:
+        return False
+    target = stmt.targets[0]
+    if isinstance(target, ast.Tuple) and len(target.elts) == 2:
+        return not python.source.dotted(target.elts[1])[0].startswith("_")
+    return True
 
 
 def _is_asked(python: Python, name: str) -> bool:

@@ -11,7 +11,7 @@ Good:
     - |
       TrainingArguments(output_dir=out)
 Reads: ignore_data_skip of the Trainer that resumes; DistributedSampler and set_epoch; a save in the midst of a loop
-over a DataLoader, beside what is read back.
+over a DataLoader, beside what is read back by hand, or with Accelerate, DeepSpeed, Fabric or DCP.
 Silent when: batches are skipped in any way, the loader keeps its place (StatefulDataLoader), or it is not known; a
 framework handles the data.
 """
@@ -30,6 +30,7 @@ from webhook.programs.corrected import in_line
 from webhook.programs.frameworks import find_uses
 from webhook.programs.frameworks.framework import call_setting
 from webhook.programs.frameworks.hf_trainer import arguments_calls, train_calls
+from webhook.programs.goes_on import Whole, wholes
 from webhook.programs.pasted import loop_of
 from webhook.programs.python import Around
 from webhook.programs.readback import kept, mentions, read_back
@@ -47,6 +48,7 @@ def look(script: Script) -> Iterator[Remark]:
         if python.source.modules.isdisjoint(_OTHERS):
             yield from _sampled(python)
             yield from _in_the_midst(script, python)
+        yield from _whole(script, python)
     for use in find_uses(script):
         if use.framework.id == "hf-trainer" and use.invocation is not None:
             flag = use.invocation.flag("ignore_data_skip")
@@ -134,8 +136,47 @@ def _in_the_midst(script: Script, python: Python) -> Iterator[Remark]:
         return
 
 
-def _batches(python: Python, around: Around | None) -> ast.For | None:
-    """The innermost loop, where it runs over a DataLoader; its body may end with ``continue`` on what was seen."""
+_OF_TORCH: Final = ("accelerate", "deepspeed", "fabric", "dcp")
+_IN_ORDER: Final = (
+    *("skip", "islice", "stateful", "fast_forward", "start_batch", "batch_offset", "consumed", "resume_step"),
+    *("sampler.load", "loader.load", "data_state"),
+)
+_SAMPLERS: Final = frozenset(
+    ("DistributedSampler", "RandomSampler", "SequentialSampler", "WeightedRandomSampler", "BatchSampler")
+)
+"""Those of torch, which know no place to begin at; another may."""
+
+
+def _whole(script: Script, python: Python) -> Iterator[Remark]:
+    """The same of a state that goes through one call of a framework, none of which keeps the place in the data."""
+    if mentions(python, *_IN_ORDER) or any(
+        name.endswith("Sampler") and name not in _SAMPLERS for name in python.source.by_attr
+    ):
+        return
+    for whole in wholes(script, python):
+        inner = _batches(python, whole.save.around, named=True) if whole.kind in _OF_TORCH else None
+        if inner is None:
+            continue
+        shown = python.source.line(inner.lineno).rstrip(":")
+        at = max(python.place.line, 1) - 1 + inner.lineno
+        yield Remark(
+            python.at(inner),
+            f'"{said(shown, 60)}" begins at its first batch after "{said(python.text(whole.load.node), 50)}"',
+            Lines(_skipped(python, whole, inner), at, at - 1),
+            subject=shown,
+        )
+        return
+
+
+def _skipped(python: Python, whole: Whole, loop: ast.For) -> str:
+    if whole.kind != "accelerate":
+        return "# skip the batches that were seen, or use torchdata's StatefulDataLoader"
+    node = loop.iter.args[0] if isinstance(loop.iter, ast.Call) and loop.iter.args else loop.iter
+    return f"# in the first epoch after a load: {whole.owner}.skip_first_batches({python.text(node)}, <batches seen>)"
+
+
+def _batches(python: Python, around: Around | None, named: bool = False) -> ast.For | None:
+    """The innermost loop, where it runs over a DataLoader (``named``: or what is called one), and passes none over."""
     for here in around.outwards() if around is not None else ():
         if here.kind in ("function", "lambda", "while"):
             return None
@@ -144,7 +185,9 @@ def _batches(python: Python, around: Around | None) -> ast.For | None:
             if isinstance(node, ast.Call) and python.source.dotted(node.func)[0] in ("enumerate", "tqdm", "tqdm.tqdm"):
                 node = node.args[0] if node.args else node
             made = python.class_of(node, here.outer)
-            if not made.endswith("DataLoader") or any(isinstance(one, ast.Continue) for one in ast.walk(here.node)):
+            # What a framework prepared has no class that the text tells.
+            known = made.endswith("DataLoader") or (named and "loader" in python.source.dotted(node)[0].lower())
+            if not known or any(isinstance(one, ast.Continue) for one in ast.walk(here.node)):
                 return None
             return here.node  # type: ignore[no-any-return]
     return None

@@ -14,7 +14,8 @@ Good:
       model.load_state_dict(state["model"])
       optimizer.load_state_dict(state["optimizer"])
 Reads: what torch.save writes and what is done with what torch.load gives; --no-load-optim, load_optimizer_states;
-adapters that are loaded from a checkpoint without the trainer being told.
+adapters that are loaded from a checkpoint without the trainer being told; what is taken out of a tree that Orbax or
+Flax restored; Keras' load_weights of a file that ModelCheckpoint wrote, before the optimizer is built.
 Silent when: what is loaded comes from elsewhere (it is where the run begins); anything mentions the optimizer's state
 on the way back; it is read when training is over or to predict; a part of the program is not seen.
 """
@@ -29,6 +30,7 @@ from webhook.model.finding import Severity
 from webhook.model.rule import ProgramRule
 from webhook.model.script import Lines, Remark
 from webhook.programs import Call, Python, Script
+from webhook.programs.anew import keras_resume
 from webhook.programs.contents import optimizer_of
 from webhook.programs.corrected import in_line
 from webhook.programs.flow import in_loop, is_no_start
@@ -36,8 +38,11 @@ from webhook.programs.frameworks import find_calls, find_uses, mended
 from webhook.programs.frameworks.hf_trainer import train_calls
 from webhook.programs.lines import search
 from webhook.programs.names import Save, saves
-from webhook.programs.pasted import after
+from webhook.programs.pasted import after, statement_of
+from webhook.programs.readback import mentions
 from webhook.programs.restored import parts_of
+from webhook.programs.trees import of_trees, read_without
+from webhook.programs.values import said, tail
 
 ID = "optimizer-not-restored"
 _SAVED: Final = (
@@ -64,6 +69,8 @@ def look(script: Script) -> Iterator[Remark]:
         if script.whole and not script.unread and not python.source.stars:
             yield from _by_hand(script, python)
         yield from _adapters(script, python)
+        yield from _trees(script, python)
+        yield from _keras(python)
 
 
 def _by_hand(script: Script, python: Python) -> Iterator[Remark]:
@@ -163,6 +170,46 @@ def _adapters(script: Script, python: Python) -> Iterator[Remark]:
                     subject=shown,
                 )
                 return
+
+
+def _trees(script: Script, python: Python) -> Iterator[Remark]:
+    """JAX: ``params = restored["params"]``, and optax's state beside it is made anew."""
+    for whole in of_trees(script, python):
+        found = read_without(python, whole)
+        if found is None:
+            continue
+        node, name, key = found
+        shown = python.text(node)
+        stmt = statement_of(python, node)
+        at = python.at(node).line + (stmt.end_lineno or stmt.lineno) - node.lineno if stmt is not None else 0
+        taken = f"{name}.{key}" if isinstance(node, ast.Attribute) else f'{name}["{key}"]'
+        yield Remark(
+            python.at(node),
+            f'"{shown}" is all that is read back, without "{key}"',
+            Lines(f"# behind line {at}, in the place of what init() makes:\n{key} = {taken}", at + 1, at),
+            subject=key,
+        )
+        return
+
+
+def _keras(python: Python) -> Iterator[Remark]:
+    """Keras 3.15.1, run: ``load_weights`` passes over the state of an optimizer that has not been built yet."""
+    found = keras_resume(python) if "load_weights" in python.source.by_attr else None
+    if found is None or found[0].attr != "load_weights" or mentions(python, ".build(", "train_on_batch"):
+        return
+    load, _, save = found
+    path = save.argument("filepath", 0)
+    if path is None or not tail(python.value(path, save.around)).endswith(".weights.h5"):
+        return
+    model = python.text(load.receiver) if load.receiver is not None else "model"
+    build = f"{model}.optimizer.build({model}.trainable_variables)"
+    at = python.at(load).line
+    yield Remark(
+        python.at(load),
+        f'"{said(python.text(load.node), 60)}" reads no optimizer state before the optimizer is built',
+        Lines(f"# before line {at}:\n{build}", at, at - 1),
+        subject=model,
+    )
 
 
 def _told(script: Script, python: Python, train: Call, where: str) -> str:

@@ -11,7 +11,8 @@ Good:
     - |
       optimizer.load_state_dict(state["optimizer"])
       scheduler.load_state_dict(state["scheduler"])
-Reads: the schedules of torch and transformers that the program makes, and what it reads back.
+Reads: the schedules of torch and transformers that the program makes, and what it reads back; which of them Accelerate,
+DeepSpeed, Fabric or torch.distributed.checkpoint is given.
 Silent when: any schedule is read back, is told where it begins (last_epoch), or is stepped outside the loop; it is
 ReduceLROnPlateau, whose learning rate is the optimizer's own; the rate is set by hand; the optimizer is not read back.
 """
@@ -24,9 +25,10 @@ from typing import Final
 
 from webhook.model.finding import Severity
 from webhook.model.rule import ProgramRule
-from webhook.model.script import Remark
+from webhook.model.script import Lines, Remark
 from webhook.programs import Call, Python, Script
 from webhook.programs.flow import in_loop
+from webhook.programs.goes_on import Whole, states, wholes
 from webhook.programs.pasted import after, statement_of
 from webhook.programs.readback import kept, mentions, read_back
 from webhook.programs.restored import parts_of
@@ -38,25 +40,99 @@ _PLATEAU: Final = "ReduceLROnPlateau"
 
 def look(script: Script) -> Iterator[Remark]:
     for python in script.pythons:
-        back = [one for one in read_back(script, python) if one.optimizer]
-        made = next((call for call in python.source.calls if _is_schedule(call)), None) if back else None
-        if made is None or _is_read(python):
+        yield from _by_hand(script, python)
+        yield from _whole(script, python)
+
+
+def _by_hand(script: Script, python: Python) -> Iterator[Remark]:
+    back = [one for one in read_back(script, python) if one.optimizer]
+    made = next((call for call in python.source.calls if _is_schedule(call)), None) if back else None
+    if made is None or _is_read(python):
+        return
+    name = _name(python, made)
+    if not name or made.argument("last_epoch") is not None:
+        return
+    steps = [call for call in python.methods("step") if call.name == f"{name}.step"]
+    if not steps or not all(in_loop(python, call) for call in steps):
+        return
+    key = next((key for key, part in _saved(script, python) if python.text(part).startswith(name)), "")
+    line = f'{name}.load_state_dict({python.text(back[-1].state)}["{key or "scheduler"}"])'
+    line += "" if key else f'    # and save it: "scheduler": {name}.state_dict()'
+    yield Remark(
+        python.at(back[-1].call),
+        f'"{said(python.text(back[-1].call.node), 60)}" goes without "{name}", which begins anew',
+        after(python, back[-1].call, [line]),
+        subject=name,
+    )
+
+
+def _whole(script: Script, python: Python) -> Iterator[Remark]:
+    """A schedule that the program steps by itself, and that the framework which restores the rest never saw."""
+    for whole in wholes(script, python):
+        if whole.kind not in _GIVEN or (whole.kind in ("fabric", "dcp") and not states(python, whole)):
             continue
-        name = _name(python, made)
-        if not name or made.argument("last_epoch") is not None:
-            continue
-        steps = [call for call in python.methods("step") if call.name == f"{name}.step"]
-        if not steps or not all(in_loop(python, call) for call in steps):
-            continue
-        key = next((key for key, part in _saved(script, python) if python.text(part).startswith(name)), "")
-        line = f'{name}.load_state_dict({python.text(back[-1].state)}["{key or "scheduler"}"])'
-        line += "" if key else f'    # and save it: "scheduler": {name}.state_dict()'
-        yield Remark(
-            python.at(back[-1].call),
-            f'"{said(python.text(back[-1].call.node), 60)}" goes without "{name}", which begins anew',
-            after(python, back[-1].call, [line]),
-            subject=name,
-        )
+        for made in [one for one in python.source.calls if _is_schedule(one)][:_MOST]:
+            name = _name(python, made)
+            if not name or made.argument("last_epoch") is not None or _is_set(python):
+                continue
+            steps = [call for call in python.methods("step") if call.name == f"{name}.step"]
+            if not steps or not all(in_loop(python, call) for call in steps) or _is_told(python, whole, name):
+                continue
+            yield Remark(
+                python.at(whole.load),
+                f'"{said(python.text(whole.load.node), 60)}" goes without "{name}", which begins anew',
+                _told(python, whole, made, name),
+                subject=name,
+            )
+            return
+
+
+_MOST: Final = 4
+_GIVEN: Final = {
+    "accelerate": ("prepare", "prepare_scheduler", "register_for_checkpointing"),
+    "deepspeed": ("initialize",),
+    "fabric": (),
+    "dcp": (),
+}
+"""What a schedule is handed to so that the framework saves it."""
+
+
+def _is_told(python: Python, whole: Whole, name: str) -> bool:
+    """Whether the framework has the schedule, or it is read back by hand, or is in what is saved."""
+    if any(python.source.dotted(call.receiver)[0] == name for call in python.methods(*_BACK) if call.receiver):
+        return True
+    handed = [call for attr in _GIVEN[whole.kind] for call in python.named(attr)]
+    if any(call.open_ended for call in handed):
+        return True
+    given = [node for call in handed for node in (*call.node.args, *(one.value for one in call.node.keywords))]
+    return any(
+        python.source.dotted(part)[0] == name
+        for node in (*given, *(part for _, part in states(python, whole)))
+        for part in ast.walk(node)
+        if isinstance(part, ast.Name | ast.Attribute)
+    )
+
+
+_BACK: Final = ("load_state_dict", "state_dict")
+
+
+def _is_set(python: Python) -> bool:
+    return mentions(python, "last_epoch", '["lr"] =', "['lr'] =", "last_lr", "lambda_lr", "client_state")
+
+
+def _told(python: Python, whole: Whole, made: Call, name: str) -> str:
+    if whole.kind == "accelerate":
+        line = f"{whole.owner}.register_for_checkpointing({name})"
+        first = whole.load.receiver
+        known = first is not None and any(one.line < made.line for one in python.bindings(first, whole.load.around))
+        return after(python, made, [line]) if known else f"# before load_state, at every start:\n{line}"
+    where = {
+        "deepspeed": f"lr_scheduler={name} of deepspeed.initialize",
+        "fabric": f'"scheduler": {name} in the state that is saved',
+        "dcp": f'"scheduler": {name}.state_dict() in the state, and {name}.load_state_dict(...)',
+    }[whole.kind]
+    at = python.at(whole.load).line
+    return Lines(f"# {where}", at, at - 1)
 
 
 def _saved(script: Script, python: Python) -> list[tuple[str, ast.expr]]:

@@ -11,7 +11,7 @@ Good:
     - |
       torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict(), "step": step}, path)
 Reads: what is saved in the loop; save_only_model, --no-save-optim, load_module_only, save_weights_only,
-accelerate_full_state_at_epoch.
+accelerate_full_state_at_epoch; the tree that Orbax or Flax saves where optax trains.
 Silent when: the optimizer is saved anywhere; it is an export after training, or the best model beside others; nothing
 is saved into the checkpoint directory.
 """
@@ -33,6 +33,7 @@ from webhook.programs.frameworks import find_calls, find_uses, mended
 from webhook.programs.names import Save, saves
 from webhook.programs.pasted import after, statement_of, with_import
 from webhook.programs.readback import goes_somewhere
+from webhook.programs.trees import of_trees, without_optimizer
 from webhook.programs.values import said
 
 ID = "weights-only-checkpoint"
@@ -69,9 +70,33 @@ def look(script: Script) -> Iterator[Remark]:
             mended(script, full, _fix(full.name, full.given), use),
             subject=full.name,
         )
+    for python in script.pythons:
+        yield from _trees(script, python)
     if not find_uses(script):
         for python in script.pythons:
             yield from _by_hand(script, python)
+
+
+def _trees(script: Script, python: Python) -> Iterator[Remark]:
+    """JAX: ``params`` or ``state.params`` is all that Orbax or Flax saves, and optax trains."""
+    for whole in of_trees(script, python):
+        node = without_optimizer(python, whole)
+        if node is None:
+            continue
+        yield Remark(
+            python.at(node),
+            f'"{said(python.text(whole.save.node), 64)}" saves no optimizer state, and nothing else does',
+            _tree(python, node),
+            subject=python.text(node),
+        )
+        return
+
+
+def _tree(python: Python, node: ast.expr) -> str:
+    if isinstance(node, ast.Attribute):
+        return with_node(python, node, python.text(node.value))
+    name = next((name for _, name in python.source.bindings if name.startswith("opt") and "state" in name), "opt_state")
+    return with_node(python, node, f'{{"params": {python.text(node)}, "opt_state": {name}}}')
 
 
 def _fix(name: str, given: bool) -> str:
