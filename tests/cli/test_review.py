@@ -12,6 +12,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
+import yaml
 
 from tests.cli.files import BAD, CLAIM, GOOD, JOB, RUNTIME, write
 from webhook.cli import main
@@ -460,3 +461,35 @@ def test_what_is_passed_over_is_said_beside_every_format(run: Run, tmp_path: Pat
     code, out, err = run("review", file, "--output", output)
     assert (code, err) == (0, f"note: {file}: not read here: Service\n")
     assert "not read here" not in out
+
+
+@pytest.mark.parametrize("release", ["2.0", "2.1", "2.3"])
+def test_without_the_guard_no_fix_hangs_on_admission(run: Run, tmp_path: Path, release: str) -> None:
+    """What is pasted mounts a claim by itself; with the guard its annotation is enough."""
+    bare = RUNTIME.replace(RUNTIME[RUNTIME.index("                  env:") :], "")
+    files = [write(tmp_path, "runtime.yaml", bare)]
+    job = write(tmp_path, "job.yaml", JOB)
+
+    def asked(*more: str) -> tuple[dict[str, str], list[Any]]:
+        states = [word for file in files for word in ("--state", file)]
+        _, answer = document(run, job, *states, "--trainer", release, *more)
+        (result,) = answer["results"]
+        return {one["rule"]: one["fix"] for one in result["findings"]}, result["facts"]
+
+    fixes, _ = asked()
+    assert "checkpoint-guard.io/claim" in fixes["undeclared-checkpoint"]
+    fixes, _ = asked("--without-guard")
+    fix = fixes["undeclared-checkpoint"]
+    assert "checkpoint-guard.io" not in fix
+    claim, pasted = yaml.safe_load_all(fix)
+    files.append(
+        write(tmp_path, "claim.yaml", yaml.safe_dump({**claim, "metadata": {"name": claim["metadata"]["name"]}}))
+    )
+    whole = yaml.safe_load(JOB)
+    trainer = {**(whole["spec"].get("trainer") or {}), **pasted["spec"]["trainer"]}
+    whole["spec"] = {**whole["spec"], **pasted["spec"], "trainer": trainer}
+    job = write(tmp_path, "job.yaml", yaml.safe_dump(whole))
+    fixes, facts = asked("--without-guard")
+    assert "undeclared-checkpoint" not in fixes
+    assert "missing-claim" not in fixes
+    assert "claim" in facts

@@ -55,6 +55,7 @@ BESIDE = frozenset(
         # The loop begins at what was not saved, and the loader at what nobody counts.
         "step-not-restored/warn-counter-under-no-key",
         "data-repeated/audit-saved-in-the-midst-of-an-epoch",
+        "data-repeated/audit-accelerate-in-the-midst",
         # The condition of the load is to change.
         "resume-not-asked-for/warn-field-of-a-class",
         "resume-not-asked-for/warn-switched-off",
@@ -64,6 +65,8 @@ BESIDE = frozenset(
 FOLLOWS = {
     "directory-not-used": {"unlimited-checkpoints"},
     "never-saved": {"never-resumed", "unlimited-checkpoints"},
+    # Boosters count their rounds anew on top of what they load.
+    "never-resumed": {"step-not-restored"},
     "overwritten-checkpoint": {"unlimited-checkpoints"},
     "weights-only-checkpoint": {"optimizer-not-restored", "unlimited-checkpoints"},
     "overwritten-output": {"unlimited-checkpoints"},

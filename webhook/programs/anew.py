@@ -13,10 +13,11 @@ from collections.abc import Iterator
 from typing import Final
 
 from webhook.model.script import Lines, Remark
+from webhook.programs.beginning import begun_at
 from webhook.programs.corrected import in_line
 from webhook.programs.flow import in_loop, is_no_start
 from webhook.programs.goes_on import Whole
-from webhook.programs.pasted import after, counter_in, module_name, with_import
+from webhook.programs.pasted import counter_in, module_name, with_import
 from webhook.programs.program import Script
 from webhook.programs.python import Around, Call, Python
 from webhook.programs.readback import is_elsewhere, mentions
@@ -38,16 +39,14 @@ _KEPT_WHERE: Final = {
 def told_where(python: Python, whole: Whole, loop: ast.For | ast.While) -> str:
     """Where the loop takes its first turn from, in the user's own names; in words where that takes two places."""
     counter = counter_in(loop)
-    at = max(python.place.line, 1) - 1 + loop.lineno
     read, modules = _first(python, whole, loop, counter)
-    if not read or not isinstance(loop, ast.For) or not isinstance(loop.iter, ast.Call) or not loop.iter.args:
-        name = counter or "step"
-        where = _KEPT_WHERE[whole.kind].format(name)
-        return Lines(f"# keep {name} in {where},\n# and begin at the one behind it", at, at - 1)
-    end = python.source.source(loop.iter.args[-1])
-    first = "first" if (0, "first") not in python.source.bindings else "first_step"
-    begin = f"# before it: {first} = 0; line {at}: for {counter} in range({first}, {end}):"
-    return with_import(python, after(python, whole.load, [f"{first} = {read}    {begin}"]), *modules)
+    fix = begun_at(python, whole.load, loop, read, *modules) if read else ""
+    if fix:
+        return fix
+    name, at = counter or "step", max(python.place.line, 1) - 1 + loop.lineno
+    where = _KEPT_WHERE[whole.kind].format(name)
+    kept = f"# keep {name} in {where},\n# and begin at the one behind it"
+    return Lines(f"# begin at {read}" if read else kept, at, at - 1)
 
 
 def _first(python: Python, whole: Whole, loop: ast.For | ast.While, counter: str) -> tuple[str, tuple[str, ...]]:

@@ -129,7 +129,9 @@ def _holds(python: Python, whole: Whole, name: str) -> bool:
 def _inner(python: Python, whole: Whole, node: ast.expr) -> list[tuple[ast.expr, Around | None]]:
     """What the names in an argument stand for: ``args=ocp.args.StandardSave(state)``."""
     names = [part for part in ast.walk(node) if isinstance(part, ast.Name)][:_MOST]
-    return [origin for one in names for origin in python.origins(one, whole.save.around)]
+    found = [origin for one in names for origin in python.origins(one, whole.save.around)]
+    # What is worked out with the key (``init(key)``) does not have it in it.
+    return [one for one in found if isinstance(one[0], ast.Dict | ast.Tuple | ast.List)]
 
 
 def _is_given(python: Python, name: str) -> bool:

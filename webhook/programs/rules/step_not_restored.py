@@ -33,6 +33,7 @@ from webhook.model.rule import ProgramRule
 from webhook.model.script import Lines, Remark
 from webhook.programs import Call, Python, Script
 from webhook.programs.anew import counted_anew, told_where
+from webhook.programs.beginning import begun_at
 from webhook.programs.flow import loop_learns
 from webhook.programs.goes_on import COUNTS, gives_count, wholes
 from webhook.programs.names import Save
@@ -192,10 +193,8 @@ def _fix(python: Python, back: ReadBack, save: Save, loop: ast.For | ast.While) 
         return Lines(f'# save "{name}": {name} too, and begin at {state}["{name}"] + 1', at, at - 1)
     if isinstance(loop, ast.While):
         return after(python, back.call, [f'{counter} = {state}["{key}"] + 1'])
-    end = python.source.source(loop.iter.args[-1]) if isinstance(loop.iter, ast.Call) and loop.iter.args else "n"
-    first = "first" if (0, "first") not in python.source.bindings else "first_step"
-    begin = f"# before it: {first} = 0; line {at}: for {counter} in range({first}, {end}):"
-    return after(python, back.call, [f'{first} = {state}["{key}"] + 1    {begin}'])
+    read = f'{state}["{key}"] + 1'
+    return begun_at(python, back.call, loop, read) or after(python, back.call, [f"first = {read}    # and begin there"])
 
 
 RULE = ProgramRule(
