@@ -219,6 +219,27 @@ def test_a_save_that_begins_again_waits_at_the_gate(tmp_path: Path, monkeypatch:
     assert time.monotonic() - began > 0.1  # nobody opens, and it goes on by itself
 
 
+def test_nobody_waits_where_no_save_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hook, "_GATE", str(tmp_path / "gate"))
+    began = time.monotonic()
+    for step in range(5):
+        hook._wait_at_gate(f"quick_{step}.pt")
+    assert time.monotonic() - began < hook._LONGEST_HOLD / 4
+    assert not (tmp_path / "gate").exists()
+
+
+def test_a_write_is_noted_where_the_gate_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(path: str) -> None:
+        raise PermissionError(path)
+
+    noted: list[str] = []
+    monkeypatch.setattr(hook, "_DIRECTORY", str(tmp_path))
+    monkeypatch.setattr(hook, "_wait_at_gate", fails)
+    monkeypatch.setattr(hook, "_say", lambda what, **more: noted.append(f"{what} {more['path']}"))
+    hook._audit("open", (str(tmp_path / "step_1.pt"), "wb", 0))
+    assert noted == [f"open {tmp_path}/step_1.pt"]
+
+
 WRITES = """
 import os
 for name, mode in (("anew", "wb"), ("added", "ab"), ("within", "r+b")):

@@ -8,7 +8,8 @@ import select
 import shutil
 import signal
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -45,7 +46,7 @@ class Scratch:
     def start(self, name: str) -> Path:
         """A folder for one start: the hook's record and the program's own temporary files."""
         path = self.root / name
-        for one in ("record", "tmp", "kept", "gate"):
+        for one in ("record", "tmp", "kept"):
             (path / one).mkdir(parents=True, exist_ok=True)
         return path
 
@@ -74,8 +75,6 @@ class Stage:
         self.left: list[int] = []
         self.stood = time.monotonic()
         self.paused = False
-        self.looking = False
-        """Whether a save is waited for: else nobody is held at the gate."""
         self._more = dict(more or {})
         _, found = look(self.directory)
         self.before = found
@@ -154,14 +153,22 @@ class Stage:
         self.processes.read()
         events = self.watcher.read()
         self._outside(events)
-        taken = self.track.add(events, self.paused)
-        if not self.looking:
-            self.open_gate()
-        return taken
+        return self.track.add(events, self.paused)
 
     def held(self) -> list[Path]:
         """Who waits at the gate: a save is over, and the next one begins."""
-        return list((self.home / "gate").iterdir())
+        gate = self.home / "gate"
+        return list(gate.iterdir()) if gate.is_dir() else []
+
+    @contextmanager
+    def gate(self) -> Iterator[None]:
+        """While a save is waited for. Afterwards nobody is held: who stands at it is let go on by whoever goes on."""
+        gate = self.home / "gate"
+        gate.mkdir(exist_ok=True)
+        try:
+            yield
+        finally:
+            gate.rename(self.home / f"gate-{time.monotonic_ns()}")
 
     def open_gate(self) -> None:
         """Let them go on."""
@@ -205,11 +212,8 @@ class Stage:
                 return one
         else:
             self.track.begin()
-        self.looking = True
-        try:
+        with self.gate():
             return self._wait_save(waits)
-        finally:
-            self.looking = False
 
     def _wait_save(self, waits: str) -> Save | None:
         seconds = self.settings.timeout
@@ -322,11 +326,8 @@ class Stage:
         self, path: str, step: int, numbered: bool, steps: Callable[[list[str]], dict[str, int]]
     ) -> Save | None:
         """Wait for the checkpoint of one step, by its name, else by what copies of it say. None: it was never saved."""
-        self.looking = True
-        try:
+        with self.gate():
             return self._wait_step(path, step, numbered, steps)
-        finally:
-            self.looking = False
 
     def _wait_step(
         self, path: str, step: int, numbered: bool, steps: Callable[[list[str]], dict[str, int]]

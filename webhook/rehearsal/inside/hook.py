@@ -7,8 +7,8 @@ It writes lines of JSON into ``$CKPTGUARD_REHEARSAL/record/PID.jsonl``: ``start`
 for a step), ``sigterm`` (a handler was set), ``read`` (a part of a checkpoint that was taken, in the start that asks
 for it). The clock is CLOCK_MONOTONIC.
 
-Where a second save begins, it makes a file in ``$CKPTGUARD_REHEARSAL/gate`` and waits until that is removed, so that
-whoever watches sees each save whole, however busy the machine is; it goes on by itself after a while.
+Where a second save begins, it makes a file in ``$CKPTGUARD_REHEARSAL/gate``, if that is there, and waits until it is
+removed, so that whoever watches sees each save whole, however busy the machine is; after a while it goes on by itself.
 
 Whatever goes wrong in here must not reach the program: it is swallowed.
 """
@@ -141,7 +141,7 @@ def _opened(args: Any) -> None:
         return
     how = "w" if writes else "r"
     if inside and writes:
-        _wait_at_gate(named[len(_DIRECTORY) + 1 :])
+        _quietly(_wait_at_gate, named[len(_DIRECTORY) + 1 :])  # what goes wrong there must not lose the line
     if _once(how + named, 1000 if inside else 200):
         _say("open", path=named, how=how, **({"anew": True} if writes and anew else {}))
     if inside and writes and _STATES:
@@ -167,6 +167,8 @@ def _wait_at_gate(path: str) -> None:
     before, _shapes[key] = _shapes.get(key), top
     if before is None or (below and before == top) or _leaders.setdefault(pid, key) != key:
         return
+    if not os.path.isdir(_GATE):
+        return  # nobody waits for a save now
     _holds += 1
     name = os.path.join(_GATE, "%d-%d" % (pid, _holds))
     os.close(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
