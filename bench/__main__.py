@@ -15,6 +15,7 @@ from bench.measure import Row, table
 from bench.neighbours import measure_neighbours
 from bench.offline import measure_cli, measure_core, measure_files
 from bench.program import measure_program
+from bench.rehearsal import measure_rehearsal
 from bench.scanning import measure_scan
 from bench.serving import measure_idle, measure_serving, measure_start
 from bench.shapes import measure_shapes
@@ -25,6 +26,7 @@ SECTIONS = {
     "admission": measure_admission,
     "core": measure_core,
     "program": measure_program,
+    "rehearsal": measure_rehearsal,
     "shapes": measure_shapes,
     "cli": measure_cli,
     "files": measure_files,

@@ -29,6 +29,8 @@ _GATED: Final = 2.0
 _AGAIN: Final = 0.5
 """Seconds until the directory is looked at again where the save was not over."""
 _POLL: Final = 0.05
+_TOGETHER: Final = 0.005
+"""Seconds of which the events are taken at once: each that somebody waits for costs the program that it is about."""
 _HOOK: Final = Path(__file__).with_name("inside") / "hook.py"
 
 
@@ -136,8 +138,12 @@ class Stage:
 
     # --- waiting
 
-    def pump(self, timeout: float) -> list[Event]:
-        """Wait until something happens, at most so long; the writes of saves are given back."""
+    def pump(self, timeout: float, together: bool = False) -> list[Event]:
+        """Wait until something happens, at most so long; the writes of saves are given back.
+
+        ``together``: nothing depends on the first of many events, so they may come late. inotify makes one of the
+        writes of one file that nobody has read, and wakes nobody.
+        """
         fd = self.watcher.fileno()
         waits: list[Any] = [*self.processes.streams(), *([fd] if fd >= 0 else [])]
         if fd < 0:
@@ -150,6 +156,8 @@ class Stage:
                     raise
         elif timeout:
             time.sleep(min(timeout, 0.02))
+        if together:
+            time.sleep(_TOGETHER)
         self.processes.read()
         events = self.watcher.read()
         self._outside(events)
@@ -219,7 +227,7 @@ class Stage:
         seconds = self.settings.timeout
         began, next_look, next_record = time.monotonic(), 0.0, 0.0
         while True:
-            self.pump(0.02)
+            self.pump(0.02, together=True)
             now = time.monotonic()
             if self.held():
                 if not self.track.order:
@@ -420,7 +428,7 @@ class Stage:
             self.go_on()
         began = time.monotonic()
         while not self.processes.ended():
-            self.pump(0.02)
+            self.pump(0.02, together=True)
             passed = time.monotonic() - began
             if passed > self.settings.grace:
                 return "killed", None
