@@ -227,3 +227,14 @@ def test_a_new_folder_for_each_start() -> None:
     some[1].before, some[1].newest = (saved(5, "run-1/step_5.json"),), save(5, "run-1/step_5.json")
     some[1].read, some[1].saves = [], [save(4, "run-2/step_4.json")]
     assert rules(some) == ["timestamped-directory"]
+
+
+def test_a_new_folder_of_a_start_that_was_killed_amid_its_first_save() -> None:
+    some = starts()
+    some[1].before, some[1].newest = (saved(5, "run-1/step_5.json"),), save(5, "run-1/step_5.json")
+    some[1].read, some[1].saves, some[1].torn, some[1].wrote = [], [], ["run-2/x.tmp"], "run-2/x.tmp"
+    some[2].before, some[2].newest, some[2].read = some[1].before, some[1].newest, []
+    some[2].saves = [save(4, "run-3/step_4.json")]
+    assert rules(some) == ["timestamped-directory"]
+    some[1].wrote = "run-1/x.tmp"  # the same folder: it never looked
+    assert rules(some) == ["never-resumed"]

@@ -137,7 +137,7 @@ def _never(seen: Seen) -> Iterator[Finding]:
         if folder is not None:
             yield _found(
                 "timestamped-directory",
-                f"start {start.number} saved into {folder}, and {newest.path} of the start before was never opened",
+                f"start {start.number} {'saved' if start.saves else 'wrote'} into {folder}, and {newest.path} of the start before was never opened",
             )
             continue
         where = _looked_elsewhere(start)
@@ -160,9 +160,10 @@ def _new_folder_of(start: Start) -> bool:
 
 def _new_folder(start: Start, newest: Save) -> str | None:
     """The folder that a start saved into, where it is another than the one that the checkpoint lies in."""
-    if not start.saves or "/" not in newest.path or "/" not in start.saves[0].path:
+    written = start.saves[0].path if start.saves else start.wrote
+    if "/" not in newest.path or "/" not in written:
         return None
-    old, new = newest.path.partition("/")[0], start.saves[0].path.partition("/")[0]
+    old, new = newest.path.partition("/")[0], written.partition("/")[0]
     known = {one.path.partition("/")[0] for one in start.before}
     return new if new != old and new not in known else None
 

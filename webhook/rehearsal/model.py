@@ -113,6 +113,8 @@ class Start(Struct):
     cut: bool = False
     order: str = ""
     """Of a save that was too quick to be stopped: ``renamed`` (whole or not there) or ``in place``."""
+    wrote: str = ""
+    """The first file of a state that it wrote: all that there is to tell where it saves, if it was killed so early."""
     outside: list[str] = []
     inside: Inside = field(default_factory=Inside)
     lines: list[str] = []

@@ -451,6 +451,7 @@ class Stage:
         start.outside = list(dict.fromkeys(seen))
         start.reached = reached(self.processes.output.tail.decode("utf-8", "replace"))
         start.read = self._read(start)
+        start.wrote = self.track.relative(next(iter(self.track.touched), "")) or ""
         return start
 
     def _read(self, start: Start) -> list[str]:
