@@ -135,9 +135,10 @@ def _never(seen: Seen) -> Iterator[Finding]:
             continue  # what a torn checkpoint does to it is a fault of its own
         folder = _new_folder(start, newest)
         if folder is not None:
+            did = "saved" if start.saves else "wrote"
             yield _found(
                 "timestamped-directory",
-                f"start {start.number} {'saved' if start.saves else 'wrote'} into {folder}, and {newest.path} of the start before was never opened",
+                f"start {start.number} {did} into {folder}, and {newest.path} of the start before was never opened",
             )
             continue
         where = _looked_elsewhere(start)
