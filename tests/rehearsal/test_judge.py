@@ -238,3 +238,24 @@ def test_a_new_folder_of_a_start_that_was_killed_amid_its_first_save() -> None:
     assert rules(some) == ["timestamped-directory"]
     some[1].wrote = "run-1/x.tmp"  # the same folder: it never looked
     assert rules(some) == ["never-resumed"]
+
+
+def test_a_loop_that_began_anew_and_fails_on_what_is_there_is_not_stopped_by_what_is_torn() -> None:
+    some = starts()
+    some[1].saves, some[1].torn = [], ["writing.tmp"]
+    some[2].before, some[2].newest, some[2].read = some[1].before, some[1].newest, ["step_5.json"]
+    some[2].saves, some[2].signal, some[2].code, some[2].tried = [], None, 1, [4]
+    assert rules(some) == ["step-not-restored"]
+    some[2].tried = []
+    assert rules(some) == ["torn-newest"]
+
+
+def test_a_number_in_a_name_that_never_changes_is_no_step() -> None:
+    some = starts()
+    same = "step_0.pt"
+    some[0].saves = [save(0, same), save(0, same)]
+    for start in some[1:]:
+        start.before, start.newest, start.read, start.saves = (saved(0, same),), save(0, same), [same], [save(0, same)]
+    assert rules(some) == []
+    some[0].saves = [save(0, same)]
+    assert rules(some) == ["step-not-restored"]

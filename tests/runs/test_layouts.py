@@ -108,6 +108,18 @@ def test_an_index_is_no_weights_and_a_temporary_name_not_final(tmp_path: Path) -
     assert [one.why for one in found(tmp_path).saved] == ["lacks the weights", "lacks its final name"]
 
 
+def test_a_temporary_name_is_not_final_whatever_framework_writes_in_it(tmp_path: Path) -> None:
+    dcp(tmp_path, 500).rename(tmp_path / "step_500.part")
+    write(tmp_path / "writing.tmp" / "random_states_0.pkl")
+    safetensors(tmp_path / "writing.tmp" / "model.safetensors")
+    archive(tmp_path / "writing.tmp" / "optimizer.bin")
+    assert [(one.layout, one.temporary, one.complete) for one in found(tmp_path).saved] == [
+        ("dcp", True, False),
+        ("accelerate", True, False),
+    ]
+    assert newest(tmp_path) is None
+
+
 def test_where_frameworks_put_them_by_themselves(tmp_path: Path) -> None:
     for at, path in enumerate(("lightning_logs/version_0/checkpoints/epoch=0-step=5.ckpt", "checkpoint_6")):
         archive(tmp_path / str(at) / path)

@@ -232,16 +232,28 @@ def _only_asked(start: Start, path: str) -> bool:
 def _step(seen: Seen) -> Iterator[Finding]:
     for start in _restarts(seen):
         newest = start.newest
-        steps = start.steps()
-        if newest is None or newest.step is None or not steps or newest.path not in start.read:
+        if newest is None or (step := _saved_behind(start)) is None or newest.path in _constant(seen):
             continue
         if start.number == 3 and set(start.read[-1:]) & set(seen.starts[1].torn):
             continue
-        if _behind(steps[0], newest.step, start):
-            yield _found(
-                "step-not-restored",
-                f"start {start.number} read {_named(newest)} and saved step {steps[0]} next: the loop began anew",
-            )
+        yield _found(
+            "step-not-restored",
+            f"start {start.number} read {_named(newest)} and saved step {step} next: the loop began anew",
+        )
+
+
+def _constant(seen: Seen) -> set[str]:
+    """Names that one start saved twice, with a number in them that is no step."""
+    named = [[save.path for save in start.saves if save.saved.step is not None] for start in seen.starts]
+    return {path for paths in named for path in paths if paths.count(path) > 1}
+
+
+def _saved_behind(start: Start) -> int | None:
+    """The step that it saved, or failed to save, where that is one behind the checkpoint that it had read."""
+    newest, steps = start.newest, start.steps() or start.tried
+    if newest is None or newest.step is None or not steps or newest.path not in start.read:
+        return None
+    return steps[0] if _behind(steps[0], newest.step, start) else None
 
 
 def _crashed(seen: Seen) -> Iterator[Finding]:
@@ -264,6 +276,8 @@ def _torn(seen: Seen) -> Iterator[Finding]:
     how = "was cut as a kill between its writes leaves it" if second.cut else "was being written when it was killed"
     over = second.torn_over and third.newest is None
     rule = "overwritten-checkpoint" if second.torn_over else "torn-newest"
+    if _failed(third) and _saved_behind(third) is not None:
+        return  # it had read a whole one, and failed when it saved what was there already
     if _failed(third):
         last = third.lines[-1] if third.lines else "it printed nothing"
         yield _found(rule, f"{torn} {how}, and start 3 ended with exit code {third.code}: {last}")

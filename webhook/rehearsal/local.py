@@ -336,8 +336,11 @@ class Rehearsal:
         stage.pump(0)
         start.torn_over = over
         start.cut = self._halve(stage, begun)
-        start.torn = self._tops(stage, paths)
-        start.order = "in place" if paths else "renamed"
+        # What is renamed file by file, into a folder that has its final name, is torn, too.
+        _, found = look(stage.directory)
+        lacking = [one.path for one in found.saved if one.complete is False and key(one) not in stage.known]
+        start.torn = list(dict.fromkeys([*self._tops(stage, paths), *lacking]))
+        start.order = "in place" if start.torn else "renamed"
 
     def _halve(self, stage: Stage, begun: list[str]) -> bool:
         """Whether a file was cut that was open when the kill came: all of it may be there, and be torn a moment before.

@@ -115,6 +115,8 @@ class Start(Struct):
     """Of a save that was too quick to be stopped: ``renamed`` (whole or not there) or ``in place``."""
     wrote: str = ""
     """The first file of a state that it wrote: all that there is to tell where it saves, if it was killed so early."""
+    tried: list[int] = []
+    """The steps in the names that it gave, or tried to give, to what it had written."""
     outside: list[str] = []
     inside: Inside = field(default_factory=Inside)
     lines: list[str] = []

@@ -62,14 +62,15 @@ def look(directory: str) -> tuple[Listing, Found]:
 
 def _plain(listing: Listing) -> list[Saved]:
     made = [
-        Saved(one.path, "file", _step(one.path), one.size, one.mtime, False if one.whole is False else None)
+        Saved(one.path, "file", step_in(one.path), one.size, one.mtime, False if one.whole is False else None)
         for one in listing.entries
         if one.kind == "f" and one.size and is_state(one.path) and _FALLBACK.search(one.path)
     ]
     return sorted(made, key=lambda one: (one.step or 0, one.mtime))
 
 
-def _step(path: str) -> int | None:
+def step_in(path: str) -> int | None:
+    """The last number of a name, where it may be a step."""
     numbers = _NUMBER.findall(path.rpartition("/")[2])
     return int(numbers[-1]) if numbers and len(numbers[-1]) < 15 else None
 

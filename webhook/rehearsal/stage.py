@@ -16,7 +16,7 @@ from typing import Any, Final
 from webhook.rehearsal.model import CannotRehearse, Inside, Save, Settings, Start
 from webhook.rehearsal.processes import MARK, CannotStart, Processes
 from webhook.rehearsal.recorded import read_record
-from webhook.rehearsal.saves import Track, is_state, key, look, named_state, reached, shape
+from webhook.rehearsal.saves import Track, is_state, key, look, named_state, reached, shape, step_in
 from webhook.rehearsal.watch import Event, Place, watcher
 from webhook.runs.layouts import Found, Saved
 
@@ -451,6 +451,8 @@ class Stage:
         start.outside = list(dict.fromkeys(seen))
         start.reached = reached(self.processes.output.tail.decode("utf-8", "replace"))
         start.read = self._read(start)
+        named = [self.track.relative(new) for _, _, new in start.inside.moved]
+        start.tried = [step for path in named if path and (step := step_in(path)) is not None]
         start.wrote = self.track.relative(next(iter(self.track.touched), "")) or ""
         return start
 
@@ -468,7 +470,7 @@ class Stage:
             if below is None:
                 continue
             saved = next((one for one in self.before.saved if holds(one, below)), None)
-            if saved is not None:
+            if saved is not None and not saved.temporary:  # what is looked at to be removed is not loaded
                 files = start.files.setdefault(saved.path, set())
                 if below not in files:
                     files.add(below)

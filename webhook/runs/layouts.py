@@ -448,6 +448,8 @@ def _saved(
     unit: str = "step",
     temporary: bool = False,
 ) -> Saved:
+    if not temporary and _TEMPORARY.search(folder.path.rpartition("/")[2]):
+        temporary, lacks = True, [*lacks, "its final name"]
     files = list(folder.everything())
     own = folder.entry.mtime if folder.entry is not None else 0.0
     newest = max((entry.mtime for entry in files), default=own)

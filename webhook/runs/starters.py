@@ -53,19 +53,27 @@ signal.signal(signal.SIGTERM, stop)
 """
 
 _HF: Final = """\
+import glob
 import os
 
 from my_training import data, model  # yours
 from transformers import Trainer, TrainingArguments
-from transformers.trainer_utils import get_last_checkpoint
 
 out = os.environ["CKPT_DIR"]
 os.makedirs(out, exist_ok=True)
+
+
+def checkpoints():
+    # Those that are whole: trainer_state.json is written last. get_last_checkpoint() does not look.
+    found = [path for path in glob.glob(f"{out}/checkpoint-*") if os.path.exists(f"{path}/trainer_state.json")]
+    return sorted(found, key=lambda path: int(path.rsplit("-", 1)[1]))
+
+
 args = TrainingArguments(
     output_dir=out, save_strategy="steps", save_steps=%(every)s, save_total_limit=%(keep)s
 )
 trainer = Trainer(model=model, args=args, train_dataset=data)
-last = get_last_checkpoint(out)
+last = checkpoints()[-1] if checkpoints() else None
 print(f"[checkpoint] resuming from {last}" if last else "[checkpoint] starting fresh", flush=True)
 trainer.train(resume_from_checkpoint=last)
 """
@@ -202,28 +210,39 @@ trainer.fit(model, datamodule=data, ckpt_path="last")
 
 _ACCELERATE: Final = """\
 import os
+import shutil
 
 from accelerate import Accelerator
-from accelerate.utils import ProjectConfiguration
 from my_training import loader, model, optimizer, steps, train_step  # yours
 
 out = os.environ["CKPT_DIR"]
-config = ProjectConfiguration(project_dir=out, automatic_checkpoint_naming=True, total_limit=%(keep)s)
-accelerator = Accelerator(project_config=config)
+os.makedirs(out, exist_ok=True)
+accelerator = Accelerator()
 model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
-saved = os.path.join(out, "checkpoints")
-found = sorted(os.listdir(saved), key=lambda name: int(name.rsplit("_", 1)[1])) if os.path.isdir(saved) else []
+
+
+def checkpoints():
+    # Those that are whole: a folder gets its name when all is in it.
+    names = [name for name in os.listdir(out) if name.startswith("step_") and name[5:].isdigit()]
+    return sorted(names, key=lambda name: int(name[5:]))
+
+
 start = 0
+found = checkpoints()
 if found:
-    accelerator.load_state(os.path.join(saved, found[-1]))
-    number = int(found[-1].rsplit("_", 1)[1])
-    accelerator.project_configuration.iteration = number + 1
-    start = (number + 1) * %(every)s
-    print(f"[checkpoint] resuming from {saved}/{found[-1]}", flush=True)
+    accelerator.load_state(os.path.join(out, found[-1]))
+    start = int(found[-1][5:]) + 1
+    print(f"[checkpoint] resuming from {out}/{found[-1]}", flush=True)
 for step in range(start, steps):
     train_step(accelerator, model, optimizer, step)
     if (step + 1) %% %(every)s == 0:
-        accelerator.save_state()
+        accelerator.save_state(f"{out}/step_{step}.part")
+        accelerator.wait_for_everyone()
+        if accelerator.is_main_process:
+            os.replace(f"{out}/step_{step}.part", f"{out}/step_{step}")
+            for old in checkpoints()[:-%(keep)s]:
+                shutil.rmtree(os.path.join(out, old))
+        accelerator.wait_for_everyone()
 """
 
 _ORBAX: Final = """\
