@@ -261,3 +261,24 @@ def test_only_what_is_written_from_its_beginning_is_cut(scratch: Path) -> None:
     sizes = {path.name: path.stat().st_size for path in place.directory.iterdir()}
     assert sizes == {"anew": 4, "added": 8, "within": 8, "low": 4}
     assert not whole._halve(stage, [f"{stage.directory}/added"])
+
+
+def test_nohup_is_respected(scratch: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "webhook", "rehearse", "--timeout", "2s", "--", sys.executable, "-c", WAITS]
+    with subprocess.Popen(
+        command,
+        env={**os.environ, "TMPDIR": str(scratch)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN),
+    ) as process:
+        until = time.monotonic() + 30
+        while time.monotonic() < until and not list(scratch.glob("*/start 1/record/*")):
+            time.sleep(0.05)
+        process.send_signal(signal.SIGHUP)
+        out, _ = process.communicate(timeout=60)
+    assert process.returncode == 2
+    assert b"no checkpoint 1 within 2 s" in out
+
+
+WAITS = "import time; time.sleep(60)"

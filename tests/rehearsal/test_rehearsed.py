@@ -84,3 +84,15 @@ def test_a_file_that_changed_meanwhile_is_left_alone(job: Path) -> None:
     job.write_text(job.read_text() + "# more\n")
     with pytest.raises(CannotNote, match="has changed"):
         note(target, "resumed", datetime.date(2026, 12, 1))
+
+
+@pytest.mark.parametrize("command", [["--", sys.executable, "-c", "open('ran', 'w')"], ["job.yaml"]])
+def test_without_the_library_that_writes_nothing_is_run(
+    command: list[str], job: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "ruamel.yaml", None)
+    monkeypatch.setattr("webhook.cli.rehearse_cluster.run_on", lambda *_: pytest.fail("it began"))
+    monkeypatch.chdir(job.parent)
+    assert main(["rehearse", "--write", str(job), *[job.name if one == "job.yaml" else one for one in command]]) == 2
+    assert "pip install 'checkpoint-guard[fix]'" in capsys.readouterr().err
+    assert not Path("ran").exists()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from webhook.cli.cluster_flags import image_name, object_name
 from webhook.cli.output import complain
 from webhook.cli.outputs import add_output, write_outputs
-from webhook.cli.run_flags import INTERRUPTED, Progress, seconds
+from webhook.cli.run_flags import INTERRUPTED, Progress, seconds, stop_signals
 
 if TYPE_CHECKING:
     from webhook.cli.rehearsed import Target
@@ -111,11 +111,6 @@ def run(arguments: argparse.Namespace) -> int:
         return 2
     target = None
     if arguments.write is not None:
-        try:
-            import ruamel.yaml  # noqa: F401
-        except ImportError:
-            complain(["error: --write needs the library ruamel.yaml: pip install 'checkpoint-guard[fix]'"])
-            return 2
         from webhook.cli.rehearsed import CannotNote, find_target
 
         try:
@@ -137,7 +132,7 @@ def run(arguments: argparse.Namespace) -> int:
     def stop(*_: object) -> None:
         raise KeyboardInterrupt
 
-    handlers = {one: signal.signal(one, stop) for one in (signal.SIGTERM, signal.SIGHUP)}
+    handlers = {one: signal.signal(one, stop) for one in stop_signals()}
     try:
         report = Rehearsal(settings, progress.live, progress.say).run()
     except CannotRehearse as error:

@@ -35,6 +35,10 @@ class Target(Struct):
 
 def find_target(file: str) -> Target:
     """The one TrainJob in a file, with its runtime beside it. Raises CannotNote before anything is run."""
+    try:
+        import ruamel.yaml  # noqa: F401
+    except ImportError:
+        raise CannotNote("needs the library ruamel.yaml: pip install 'checkpoint-guard[fix]'") from None
     loaded = load_files([file])
     if loaded.errors:
         raise CannotNote(str(loaded.errors[0]))

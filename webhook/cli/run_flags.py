@@ -148,7 +148,7 @@ def run_on(arguments: argparse.Namespace, act: Callable[[Session], int]) -> int:
     def stop(*_: object) -> None:
         raise KeyboardInterrupt
 
-    stops = _stop_signals()
+    stops = stop_signals()
     before = {one: signal.getsignal(one) for one in (signal.SIGINT, *stops)}
     for one in stops:
         signal.signal(one, stop)
@@ -177,7 +177,7 @@ def run_on(arguments: argparse.Namespace, act: Callable[[Session], int]) -> int:
     return 2
 
 
-def _stop_signals() -> tuple[signal.Signals, ...]:
+def stop_signals() -> tuple[signal.Signals, ...]:
     """What ends a command as Ctrl-C does: SIGTERM, and SIGHUP of a terminal that goes, unless ``nohup`` ignores it."""
     import signal
 
