@@ -106,6 +106,32 @@ PLAIN: Final = (
             ),
         ),
     ),
+    Case(
+        "pointer-to-what-is-written-in-place",
+        "plain.py",
+        changes=(
+            ('OUT / f"step_{step}.json.tmp"', "path(step)"),
+            (
+                "    os.replace(tmp, path(step))\n",
+                '    (OUT / "latest.tmp").write_text(path(step).name)\n    os.replace(OUT / "latest.tmp", OUT / "latest")\n',
+            ),
+            (
+                '    return max(OUT.glob("step_*.json"), key=number, default=None)',
+                '    pointer = OUT / "latest"\n    return OUT / pointer.read_text() if pointer.exists() else None',
+            ),
+        ),
+    ),
+    Case(
+        "marker-renamed",
+        "folder.py",
+        changes=(
+            (
+                'with open(os.path.join(folder, "COMPLETE"), "w") as file:\n        file.write("yes")\n',
+                'with open(os.path.join(folder, "new"), "w") as file:\n        file.write("yes")\n'
+                '    os.replace(os.path.join(folder, "new"), os.path.join(folder, "COMPLETE"))\n',
+            ),
+        ),
+    ),
     Case("bash-in-between", "single.py", shell="python3 PROGRAM; exit $?"),
     Case(
         "random-temporary-name",

@@ -19,7 +19,7 @@ from webhook.cli import main
 from webhook.model.cluster import Runtime
 from webhook.model.policy import Policy
 from webhook.model.release import NEWEST
-from webhook.rehearsal.cluster import Interrupted, rehearse, report_of
+from webhook.rehearsal.cluster import Interrupted, clear_left, rehearse, report_of
 from webhook.rehearsal.model import CannotRehearse, Report
 from webhook.rehearsal.plan import Plan, Wanted, plan
 from webhook.runs.api import Answer
@@ -155,6 +155,8 @@ class Cluster(FakeCluster):
                 made["metadata"]["uid"] = "uid-runtime"
                 self.runtimes[body["metadata"]["name"]] = made
                 return Answer(201, made)
+            if name == "trainingruntimes":
+                return Answer(200, {"items": [copy.deepcopy(one) for one in self.runtimes.values()]})
             if name not in self.runtimes:
                 return Answer(404, {"message": "no such runtime", "details": {}})
             return Answer(200, self.runtimes.pop(name) if method == "DELETE" else self.runtimes[name])
@@ -328,6 +330,45 @@ def test_interrupted_at_any_moment_nothing_is_left(tmp_path: Path) -> None:
             continue
         assert at > 40
         return
+
+
+def killed(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rehearsal that SIGKILL ended: nobody took anything away."""
+    with monkeypatch.context() as patch:
+        patch.setattr("webhook.rehearsal.cluster._Scene.clear", lambda _: None)
+        cluster.rehearse()
+    assert "digits-rehearsal-abc" in cluster.trainjobs
+
+
+def test_what_a_killed_one_left_is_named_and_later_removed(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    killed(cluster, monkeypatch)
+    made = planned(token="def")
+    monkeypatch.setattr("webhook.rehearsal.cluster._conduct", lambda *_: Report(("job.yaml",), "resumed"))
+    _, said = cluster.rehearse(made)
+    assert any('rehearsal "digits-rehearsal-abc" is there, too' in line for line in said)
+    assert list(cluster.trainjobs) == ["digits-rehearsal-abc"]
+    cluster.time += 24 * 3600
+    _, said = cluster.rehearse(made)
+    assert 'removing rehearsal "digits-rehearsal-abc", which was killed' in said
+    assert cluster.left() == []
+
+
+def test_what_only_looks_like_a_rehearsal_is_left_alone(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    killed(cluster, monkeypatch)
+    cluster.trainjobs["digits-rehearsal-abc"]["metadata"]["annotations"] = {}
+    cluster.time += 24 * 3600
+    monkeypatch.setattr("webhook.rehearsal.cluster._conduct", lambda *_: Report(("job.yaml",), "resumed"))
+    cluster.rehearse(planned(token="def"))
+    assert list(cluster.trainjobs) == ["digits-rehearsal-abc"]
+
+
+def test_a_folder_on_another_claim_is_named(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    killed(cluster, monkeypatch)
+    cluster.time += 24 * 3600
+    said: list[str] = []
+    clear_left(cluster.session(said), planned(token="def", claim="other"))
+    assert any('folder ".rehearsal/digits-rehearsal-abc" of its claim is left' in line for line in said)
+    assert (list(cluster.trainjobs), list(cluster.runtimes)) == ([], [])
 
 
 def test_what_cannot_be_removed_is_said(cluster: Cluster) -> None:

@@ -259,3 +259,18 @@ def test_a_number_in_a_name_that_never_changes_is_no_step() -> None:
     assert rules(some) == []
     some[0].saves = [save(0, same)]
     assert rules(some) == ["step-not-restored"]
+
+
+@pytest.mark.parametrize(("step", "expected"), [(5, []), (4, ["fixed-resume-path"])])
+def test_a_copy_of_the_newest_under_another_name_is_the_newest(step: int, expected: list[str]) -> None:
+    some = starts()
+    last = Saved("best.ckpt", "file", None, 10, 1.0, None)
+    some[1].before, some[1].read = (saved(5), last), ["best.ckpt"]
+    assert rules(some, steps={(last.path, last.mtime, last.size): step}) == expected
+
+
+def test_a_copy_whose_step_nobody_knows_is_as_new_as_its_time() -> None:
+    some = starts()
+    for mtime, expected in ((6.0, []), (1.0, ["fixed-resume-path"])):
+        some[1].before, some[1].read = (saved(5), Saved("last.ckpt", "file", None, 10, mtime, None)), ["last.ckpt"]
+        assert rules(some) == expected

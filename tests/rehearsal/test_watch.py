@@ -70,6 +70,18 @@ def test_what_is_open_and_what_was_written_in_place(tmp_path: Path) -> None:
     assert track.in_place([]) == ([whole], False)
 
 
+def test_what_came_after_a_file_whether_written_or_renamed(tmp_path: Path) -> None:
+    track = Track(str(tmp_path))
+    first, second, third = (f"{tmp_path}/{name}" for name in ("0.distcp", "1.distcp", ".metadata"))
+    for path in (first, second, third):
+        Path(path).write_text("x")
+    track.add([Event(1.0, "moved", f"{tmp_path}/before", f"{tmp_path}/b.tmp")])
+    track.add([Event(1.0, "write", first), Event(2.0, "write", second), Event(3.0, "write", f"{tmp_path}/m.tmp")])
+    track.add([Event(4.0, "moved", third, f"{tmp_path}/m.tmp")])
+    assert track.in_place([])[0] == [first, second]
+    assert track.later(first) == [second, third]
+
+
 @pytest.mark.parametrize(
     ("path", "expected"),
     [("step_4.json", True), ("run/events.out.tfevents.1", False), ("train.log", False), ("x.jsonl", False)],

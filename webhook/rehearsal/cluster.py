@@ -6,15 +6,17 @@ Through admission and through the run's queue, as the run itself would be. No ki
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
 from typing import Any, Final
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
+from webhook.model.names import REHEARSAL_OF, REHEARSAL_UNTIL
 from webhook.model.pod import EMPTY, Raw
 from webhook.rehearsal.folder import erase_command, make_command
 from webhook.rehearsal.judge import Seen, judge
 from webhook.rehearsal.model import CannotRehearse, Finding, Report, Save, Settings, Start
-from webhook.rehearsal.plan import Plan
+from webhook.rehearsal.plan import FOLDER, Plan, claims_of
 from webhook.rehearsal.saves import key, reached
 from webhook.rehearsal.texts import TEXTS
 from webhook.rehearsal.trouble import known_trouble
@@ -54,6 +56,10 @@ class Interrupted(Struct):
     after: Found = Found(())
 
 
+_WAITS: Final = 8
+"""How often a rehearsal waits in all, each time as long as its timeout at most."""
+
+
 def rehearse(session: Session, plan: Plan, command: tuple[str, ...]) -> Report:
     """The report. What was made is removed whatever happens; ``session.state`` says what could not be.
 
@@ -61,6 +67,7 @@ def rehearse(session: Session, plan: Plan, command: tuple[str, ...]) -> Report:
     """
     began = session.kube.clock.monotonic()
     check_rights(session, plan)
+    clear_left(session, plan)
     _check_claim(session, plan)
     session.say(_costs(plan))
     scene = _Scene(session, plan)
@@ -145,7 +152,7 @@ class _Scene:
     def build(self) -> None:
         """The runtime, the folder, the TrainJob: in this order, so that the kubelet makes no folder of another user."""
         plan = self.plan
-        self.runtime = self._create("runtime", "trainingruntimes", plan.runtime)
+        self.runtime = self._create("runtime", "trainingruntimes", with_end(self.session, plan.runtime))
         self.made.append("folder")
         text = self._on_claim(make_command(MOUNT, plan.folders))
         failed = next((line[7:] for line in text.splitlines() if line.startswith("FAILED ")), None)
@@ -260,6 +267,59 @@ class _Scene:
                 return False
             wait.pause(POLL)
         return True
+
+
+# --- what one that was killed has left
+
+
+def with_end(session: Session, runtime: Raw) -> Raw:
+    """A runtime that says until when its rehearsal may go on."""
+    until = session.kube.clock.now() + _WAITS * session.options.timeout + 600
+    metadata = runtime["metadata"]
+    text = datetime.fromtimestamp(until, UTC).isoformat(timespec="seconds")
+    return {**runtime, "metadata": {**metadata, "annotations": {**metadata["annotations"], REHEARSAL_UNTIL: text}}}
+
+
+def clear_left(session: Session, plan: Plan) -> None:
+    """Remove what rehearsals have left in this namespace that were killed; name those that may still go on.
+
+    The runtime is made first and removed last: where there is none, there is nothing. Whatever fails here is said.
+    """
+    kube = session.kube
+    answer = kube.request("GET", f"{TRAINJOBS}/namespaces/{plan.namespace}/trainingruntimes", {"limit": "500"})
+    for runtime in answer.body.get("items") or () if answer.ok else ():
+        metadata = runtime.get("metadata") or EMPTY
+        notes, name = metadata.get("annotations") or EMPTY, str(metadata.get("name"))
+        if REHEARSAL_OF not in notes or "-rehearsal-" not in name:
+            continue
+        until = _time(notes.get(REHEARSAL_UNTIL))
+        job = kube.request("GET", f"{TRAINJOBS}/namespaces/{plan.namespace}/trainjobs/{name}")
+        theirs = not job.ok or REHEARSAL_OF in ((job.body.get("metadata") or EMPTY).get("annotations") or EMPTY)
+        if until is None or kube.clock.now() < until or not theirs:
+            when = "" if until is None else f" after {datetime.fromtimestamp(until, UTC):%Y-%m-%d %H:%M} UTC"
+            session.say(
+                f'note: rehearsal "{name}" is there, too: it goes on, or was killed. The next one removes it{when}, or '
+                f"kubectl delete trainjob,trainingruntime {name} -n {plan.namespace}"
+            )
+            continue
+        session.say(f'removing rehearsal "{name}", which was killed')
+        left = structs.replace(plan, name=name, folder=f"{FOLDER}/{name}")
+        scene = _Scene(session, left)
+        scene.runtime = {"kind": "TrainingRuntime", **runtime}
+        scene.made = ["runtime", "folder", "trainjob"]
+        if plan.claim not in claims_of(runtime, job.body if job.ok else {}):
+            scene.made.remove("folder")
+            session.say(f'note: folder "{left.folder}" of its claim is left: it is another claim than "{plan.claim}"')
+        scene.answered = set(scene.made)
+        scene.clear()
+    session.state = "nothing was made; the run was not changed"
+
+
+def _time(text: object) -> float | None:
+    try:
+        return datetime.fromisoformat(str(text)).timestamp()
+    except ValueError:
+        return None
 
 
 # --- what is done with it

@@ -8,6 +8,7 @@ in place. 3. To the next save. Then, on copies: which of two checkpoints is take
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import tempfile
 import time
@@ -27,6 +28,7 @@ from webhook.runs.layouts import Saved
 
 _ONLY_AT_ITS_END: Final = "it saved only when it ended: an interruption before loses everything"
 _MORE_SAVES: Final = "give it more steps, or save more often, so that it saves at least four times"
+_NUMBER: Final = re.compile(r"\d")
 _TRIES: Final = 2
 """Saves of which one has to be slow enough to be stopped in its middle."""
 
@@ -374,11 +376,15 @@ class Rehearsal:
         start.order = "in place" if paths else "renamed"
         if not paths:
             return
-        first, *others = paths
+        first = paths[0]
+        later = {path: stage.track.relative(path) or "" for path in stage.track.later(first)}
+        if any(not holds(start.saves[-1].saved, name) and not _NUMBER.search(name) for name in later.values()):
+            self.notes.append("no torn save was made: a file that names the newest checkpoint was written after it")
+            return
         try:
             os.truncate(first, Path(first).stat().st_size // 2)
-            for path in others:
-                if stage.track.relative(path) not in stage.existed:
+            for path, name in later.items():
+                if name not in stage.existed:
                     Path(path).unlink(missing_ok=True)
         except OSError as error:
             self.notes.append(f"a torn save could not be made: {error.strerror}")

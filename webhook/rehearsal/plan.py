@@ -198,6 +198,12 @@ def _named(raw: object, key: str, depth: int = 0) -> Iterator[Raw]:
             yield from _named(one, key, depth + 1)
 
 
+def claims_of(runtime: Mapping[str, Any], job: Mapping[str, Any]) -> set[str]:
+    """The claims that a runtime and a TrainJob mount."""
+    volumes = [*_named(runtime.get("spec"), "volumes"), *_named(job.get("spec"), "volumes")]
+    return {str((one.get("persistentVolumeClaim") or EMPTY).get("claimName")) for one in volumes}
+
+
 def _volumes(runtime: Raw, job: Raw) -> list[Raw]:
     return [*_named(runtime["spec"], "volumes"), *_named(job["spec"], "volumes")]
 

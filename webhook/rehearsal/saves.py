@@ -157,3 +157,13 @@ class Track:
         # A marker that is written when the others are there is no more than a name.
         paths = [path for path in written if Path(path).is_file()]
         return paths, any(self.relative(path) in existed for path in paths)
+
+    def later(self, first: str) -> list[str]:
+        """Files that were written or got their name after the first write of one, in order."""
+        found: dict[str, None] = {}
+        begun = False
+        for event in self.order:
+            if begun and event.kind in ("write", "moved") and event.path != first:
+                found[event.path] = None
+            begun = begun or (event.kind == "write" and event.path == first)
+        return [path for path in found if Path(path).is_file()]
