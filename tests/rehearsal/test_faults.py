@@ -170,11 +170,14 @@ def test_a_program_that_needs_a_gpu(line: str) -> None:
 # --- what steadiness stands on
 
 
-def test_told_to_stop_it_stands_when_pause_comes_back(tmp_path: Path) -> None:
+@pytest.mark.parametrize("own_session", [False, True])
+def test_told_to_stop_it_stands_when_pause_comes_back(tmp_path: Path, own_session: bool) -> None:
     """Also where a thread is amid a write: nothing is written once it has come back."""
     path = tmp_path / "out"
     opened = f"import os\nfd = os.open({str(path)!r}, os.O_WRONLY | os.O_CREAT)\n"
     text = f"{opened}while True:\n    os.write(fd, b'x' * 4096)\n"
+    if own_session:  # as torchrun starts its workers
+        text = f"import subprocess, sys\nsubprocess.run([sys.executable, '-c', {text!r}], start_new_session=True)"
     mark = {"CKPTGUARD_REHEARSAL": str(tmp_path / "mark")}
     processes = Processes([sys.executable, "-c", text], [{**os.environ, **mark}], tmp_path)
     try:
@@ -186,6 +189,8 @@ def test_told_to_stop_it_stands_when_pause_comes_back(tmp_path: Path) -> None:
             time.sleep(0.01)
             assert path.stat().st_size == size
             processes.resume()
+            while path.stat().st_size == size:  # it runs again
+                time.sleep(0.001)
             if size > 1 << 26:
                 break
     finally:

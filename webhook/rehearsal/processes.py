@@ -51,6 +51,8 @@ class Processes:
         self.mark = environments[0][MARK]
         self.output = Output()
         self.running: list[subprocess.Popen[bytes]] = []
+        self.stopped: set[int] = set()
+        """Who was told to stop beside the groups."""
         self.began = time.monotonic()
         try:
             for environment in environments:
@@ -114,12 +116,21 @@ class Processes:
             time.sleep(0.002)
             return
         until = time.monotonic() + _STANDS
-        moving = _members({one.pid for one in self.running if one.poll() is None})
-        while (moving := [pid for pid in moving if not _stands(pid)]) and time.monotonic() < until:
+        while time.monotonic() < until:
+            members = _members({one.pid for one in self.running if one.poll() is None})
+            if not (moving := [pid for pid in members if not _stands(pid)]):
+                break
+            for pid in moving:  # torchrun gives each of its workers a group of its own
+                if pid not in self.stopped:
+                    self.stopped.add(pid)
+                    self._one(pid, signal.SIGSTOP)
             time.sleep(0.001)
 
     def resume(self) -> None:
         """SIGCONT for all of them."""
+        stopped, self.stopped = self.stopped, set()
+        for pid in stopped & set(_members({one.pid for one in self.running})):
+            self._one(pid, signal.SIGCONT)
         for one in self.running:
             self._group(one.pid, signal.SIGCONT)
 
@@ -145,19 +156,33 @@ class Processes:
                 one.stdout.close()
         return [process.pid for process in left]
 
+    def _one(self, pid: int, number: int) -> None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, number)
+
     def _group(self, pid: int, number: int) -> None:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(pid, number)
 
 
-def _members(groups: set[int]) -> list[int]:
-    """Processes of these groups, by /proc."""
-    found = []
+def _members(leaders: set[int]) -> list[int]:
+    """Processes of these groups, and all that descend from their leaders, by /proc."""
+    parents: dict[int, int] = {}
+    found: list[int] = []
     for one in os.scandir("/proc"):
         if one.name.isdecimal():
             fields = _stat(f"/proc/{one.name}/stat")
-            if len(fields) > 2 and fields[2].isdigit() and int(fields[2]) in groups:
-                found.append(int(one.name))
+            if len(fields) > 2 and fields[2].isdigit():
+                parents[int(one.name)] = int(fields[1])
+                if int(fields[2]) in leaders:
+                    found.append(int(one.name))
+    below: dict[int, list[int]] = {}
+    for pid, parent in parents.items():
+        below.setdefault(parent, []).append(pid)
+    known = set(found)
+    for pid in found:  # grows as it goes
+        found += [child for child in below.get(pid, ()) if child not in known]
+        known.update(below.get(pid, ()))
     return found
 
 
