@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import gc
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from tests.work.shapes import CLAIM, Object, ask, container, job, runtime, trainjob
 from webhook.model.budget import PROGRAM_BYTES, marks_in
 from webhook.model.script import Place
-from webhook.programs import cache, shell, sources
+from webhook.programs import cache, held, shell, sources
 from webhook.programs.python import Source
 from webhook.programs.shell import NotRead, read_shell
 
@@ -195,3 +196,39 @@ def test_what_one_review_reads_of_ordinary_programs_stays_parsed(monkeypatch: py
 
 _SHARED = (ast.expr_context, ast.operator, ast.unaryop, ast.cmpop, ast.boolop)
 """One object for all places."""
+
+
+def test_each_mark_is_counted_whatever_stands_between() -> None:
+    text = "f(\u00e9, \ud800)[0]\n" * 3
+    assert marks_in(text) == 3 * 7, "a bracket and a line's end count twice; letters of any kind do not"
+
+
+@pytest.mark.parametrize("collects", [True, False])
+def test_python_looks_for_no_cycles_while_a_review_is_under_way(
+    monkeypatch: pytest.MonkeyPatch, collects: bool
+) -> None:
+    seen: list[bool] = []
+
+    def watched(text: str, longest: int) -> Source:
+        seen.append(gc.isenabled())
+        raise RuntimeError("a rule that breaks")
+
+    monkeypatch.setattr(sources, "Source", watched)
+    before = gc.isenabled()
+    (gc.enable if collects else gc.disable)()
+    try:
+        ask(programs([["python", "-c", python_text(0)]]))
+        assert gc.isenabled() is collects, "as it was, though a rule broke"
+    finally:
+        (gc.enable if before else gc.disable)()
+    assert seen
+    assert not any(seen)
+
+
+def test_a_review_within_another_leaves_it_as_it_was() -> None:
+    assert gc.isenabled()
+    held.begin()
+    held.begin()
+    held.end()
+    held.end()
+    assert gc.isenabled()

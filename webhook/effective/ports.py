@@ -30,36 +30,24 @@ class _Ports:
     """A list of ports that knows where the first of a number or of a name stands, however long it is."""
 
     def __init__(self, ports: Sequence[Raw]) -> None:
-        self.ports: list[Raw] = []
-        self._places: dict[tuple[str, Any], list[int]] = {}
-        """Number or name -> a heap of the places that had it; of those that have it no more the port tells."""
-        for port in ports:
-            self._append(port)
+        self.ports = list(ports)
+        self._numbers: dict[Any, list[int]] = {}
+        """Number -> a heap of the places that had it; of those that have it no more the port tells."""
+        self._names: dict[str, list[int]] = {}
+        """The same by name."""
+        for at, port in enumerate(ports):
+            self._numbers.setdefault(port.get("containerPort"), []).append(at)
+            self._names.setdefault(port.get("name") or "", []).append(at)
 
     def put(self, port: Raw) -> None:
-        places = [at for key in _keys(port) if (at := self._first(key)) is not None]
-        if not places:
-            self._append(port)
-            return
-        self.ports[min(places)] = port
-        self._know(port, min(places))
-
-    def _append(self, port: Raw) -> None:
-        self.ports.append(port)
-        self._know(port, len(self.ports) - 1)
-
-    def _know(self, port: Raw, at: int) -> None:
-        for key in _keys(port):
-            heappush(self._places.setdefault(key, []), at)
-
-    def _first(self, key: tuple[str, Any]) -> int | None:
-        places = self._places.get(key)
-        while places:
-            if key in _keys(self.ports[places[0]]):
-                return places[0]
-            heappop(places)
-        return None
-
-
-def _keys(port: Raw) -> tuple[tuple[str, Any], tuple[str, Any]]:
-    return ("number", port.get("containerPort")), ("name", port.get("name") or "")
+        ports, number, name = self.ports, port.get("containerPort"), port.get("name") or ""
+        numbered, named = self._numbers.setdefault(number, []), self._names.setdefault(name, [])
+        while numbered and ports[numbered[0]].get("containerPort") != number:
+            heappop(numbered)
+        while named and (ports[named[0]].get("name") or "") != name:
+            heappop(named)
+        at = min(numbered[:1] + named[:1], default=len(ports))
+        ports[at : at + 1] = (port,)
+        for places in (numbered, named):
+            if not places or places[0] != at:
+                heappush(places, at)

@@ -17,7 +17,10 @@ _RANKED: Final = 32
 def nearest(name: str, known: Iterable[str]) -> list[str]:
     """The known names, the most similar first (begun so, then by edit distance, then by spelling)."""
     short = name[:_LONGEST]
-    return sorted(set(known), key=lambda other: (not other.startswith(short), distance(short, other[:_LONGEST]), other))
+    places = _places(short)
+    return sorted(
+        set(known), key=lambda other: (not other.startswith(short), _distance(short, places, other[:_LONGEST]), other)
+    )
 
 
 class Names:
@@ -58,11 +61,20 @@ def near(name: str, known: Iterable[str]) -> str:
 
 def distance(one: str, two: str) -> int:
     """Letters to insert, to leave out or to exchange (Myers 1999, as Hyyro wrote it for whole texts)."""
+    return _distance(one, _places(one), two)
+
+
+def _places(text: str) -> dict[str, int]:
+    """Letter -> a bit for each place where it stands."""
+    places: dict[str, int] = {}
+    for at, letter in enumerate(text):
+        places[letter] = places.get(letter, 0) | 1 << at
+    return places
+
+
+def _distance(one: str, places: dict[str, int], two: str) -> int:
     if not one:
         return len(two)
-    places: dict[str, int] = {}
-    for at, letter in enumerate(one):
-        places[letter] = places.get(letter, 0) | 1 << at
     every, last = (1 << len(one)) - 1, 1 << (len(one) - 1)
     more, less, score = every, 0, len(one)
     for letter in two:

@@ -8,6 +8,7 @@ not to hold is turned off, and the setting that does so is told.
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from typing import Final
 
@@ -25,6 +26,8 @@ from webhook.programs.words import words_in
 
 _PARTS: Final = ("from_checkpoint", "from_pretrained", "ckpt_path", "init_model", "xgb_model", "resume", "restore")
 _BEGINNINGS: Final = ("load", "reload", "preload", "resum", "restor", "recover")
+_MAY_LOAD: Final = re.compile("|".join(_PARTS + _BEGINNINGS))
+"""Most names hold none of them."""
 _NO_LOAD: Final = frozenset(("loader", "loaders", "loading"))
 _KEYWORDS: Final = ("load_in_", "load_best_model", "load_from_cache", "resume_download")
 """Beginnings of keywords that load nothing of a run."""
@@ -220,6 +223,8 @@ def _is_read_elsewhere(python: Python) -> bool:
 
 def _is_load(name: str) -> bool:
     lowered = name.lower()
+    if _MAY_LOAD.search(lowered) is None:
+        return False
     if any(part in lowered for part in _PARTS):
         return True
     return any(word.startswith(_BEGINNINGS) and word not in _NO_LOAD for word in words_in(name))
@@ -227,7 +232,7 @@ def _is_load(name: str) -> bool:
 
 def _is_told_to(python: Python, call: Call) -> bool:
     """``trainer(..., resume=True)`` of elsewhere; ``**settings`` where nobody sees what takes them."""
-    if call.attr in python.source.functions or call.attr in python.source.classes:
+    if not call.node.keywords or call.attr in python.source.functions or call.attr in python.source.classes:
         return False
     if call.name.partition(".")[0] in _READERS or reads_data(call.attr):
         return False

@@ -131,11 +131,6 @@ _TOLD: Final = (
 NAMES_OF_DATA: Final = frozenset(("load_dataset", "dataloader", "load_from_disk", "load_metric", "safe_load", "loads"))
 
 
-def known_packages() -> frozenset[str]:
-    """Packages whose insides are known: the standard library and what training programs commonly import."""
-    return sys.stdlib_module_names | _PACKAGES
-
-
 _PACKAGES: Final = frozenset(
     (
         "torch",
@@ -192,6 +187,12 @@ _PACKAGES: Final = frozenset(
         *("torch_geometric", "torch_scatter", "torch_sparse", "xformers", "flash_attn", "triton", "scipy", "regex"),
     )
 )
+_KNOWN: Final = sys.stdlib_module_names | _PACKAGES
+
+
+def known_packages() -> frozenset[str]:
+    """Packages whose insides are known: the standard library and what training programs commonly import."""
+    return _KNOWN
 
 
 def names_place(python: Python, call: Call) -> bool:

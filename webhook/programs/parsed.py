@@ -120,6 +120,12 @@ class Source:
 
     def dotted(self, node: ast.expr) -> tuple[str, bool]:
         """A name or attribute chain with imports resolved, and whether its root is an import."""
+        if isinstance(node, ast.Name):
+            root = self.imports.get(node.id)
+            return (node.id, False) if root is None else (root, True)
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            root = self.imports.get(node.value.id)
+            return f"{node.value.id if root is None else root}.{node.attr}", root is not None
         parts: list[str] = []
         here: ast.expr = node
         while isinstance(here, ast.Attribute):

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from webhook.effective.buildable import is_foreign
 from webhook.model.finding import Finding, Origin, Severity
 from webhook.model.nearest import Names
 from webhook.model.pod import EMPTY, EffectiveJob, EffectiveSet, Layer, Raw
@@ -120,7 +119,8 @@ def _containers(effective: EffectiveSet, job: EffectiveJob, layer: Layer, others
             if name in known:
                 continue
             if foreign is None:
-                foreign = {built.get("name") or "" for built in job.pod.get(kind) or () if is_foreign(job, kind, built)}
+                # Of a name that the runtime does not have: foreign (``is_foreign``) is what nobody gave an image.
+                foreign = {built.get("name") or "" for built in job.pod.get(kind) or () if not built.get("image")}
             if name in foreign:
                 at = layer.at(f"{kind}[{index}].name", short=f"container {name}")
                 fits = _jobs_with(effective, others, name, kind, layer)
