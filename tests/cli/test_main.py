@@ -136,6 +136,23 @@ def test_review_imports_nothing_that_serving_needs() -> None:
     assert (done.stdout, done.stderr) == ("[]\n", "")
 
 
+def test_a_review_to_its_end_imports_nothing_dear_either(tmp_path: Path) -> None:
+    path = tmp_path / "job.yaml"
+    path.write_text(
+        "apiVersion: trainer.kubeflow.org/v1alpha1\nkind: TrainJob\nmetadata: {name: a, namespace: b}\n"
+        "spec:\n  runtimeRef: {name: torch-distributed}\n"
+        "  trainer: {command: [python, -c], args: ['import torch']}\n"
+    )
+    script = (
+        "import sys; from webhook.cli import main\n"
+        f"main(['review', {str(path)!r}])\n"
+        "print([name for name in ('json', 'hashlib', '_hashlib') if name in sys.modules], file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+    assert "TrainJob" in done.stdout
+    assert done.stderr == "[]\n"
+
+
 def test_a_missing_library_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     module = types.ModuleType("lacking_command")
 

@@ -6,7 +6,6 @@ not, since the guard fills it in, nor what Trainer adds for the number of nodes.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from typing import Final
 
@@ -41,7 +40,9 @@ def fingerprint(effective: EffectiveSet, variables: Sequence[str]) -> str | None
             parts.append({**told, "env": env, "job": job.name})
     if len(parts) == 1:
         return None
-    return hashlib.sha256(msgspec.json.encode(parts, order="sorted")).hexdigest()[:_LENGTH]
+    from hashlib import sha256  # dear to import, as OpenSSL is
+
+    return sha256(msgspec.json.encode(parts, order="sorted")).hexdigest()[:_LENGTH]
 
 
 def to_annotation(print_: str, verdict: str, day: str) -> str:

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Any, Final
 
+from msgspec.json import decode
+
 from webhook.model.release import OVERRIDE_FIELDS
 
 METADATA: Final = frozenset(
@@ -36,11 +38,9 @@ Unknown = tuple[str, str, tuple[str, ...], Any]
 @lru_cache(maxsize=1)
 def nodes_of_crds() -> list[Any]:
     """The nodes that ``webhook.model.crd_fields`` tells of."""
-    import json
-
     from webhook.model.crd_fields import NODES
 
-    nodes: list[Any] = json.loads(NODES)
+    nodes: list[Any] = decode(NODES)
     return nodes
 
 
