@@ -24,6 +24,7 @@ from webhook.decision import default_object, review_object
 from webhook.metrics import Metrics
 from webhook.model.cluster import ClusterView
 from webhook.model.policy import Policy
+from webhook.model.release import OVERRIDE_FIELDS
 from webhook.model.request import Request
 from webhook.server import admission as module
 from webhook.server import pool
@@ -213,6 +214,26 @@ def test_a_runtime_counts_for_what_refers_to_it(monkeypatch: pytest.MonkeyPatch)
     odds: tuple[Any, ...] = (None, [], {"runtimeRef": 5}, {"runtimeRef": {"kind": [], "name": {}}})
     for odd in odds:
         assert views.weight(Request("CREATE", "TrainJob", "team", "run", {"spec": odd})) == 0
+
+
+@pytest.mark.parametrize("field", OVERRIDE_FIELDS)
+def test_each_override_counts_for_the_runtime_that_it_goes_through(field: str) -> None:
+    tables = Tables()
+    grown = copy.deepcopy(RUNTIME)
+    grown["metadata"]["annotations"] = {"x": "y" * (module.HEAVY // 4)}
+    tables.by_kind[CLUSTER_RUNTIME].put(orjson.dumps(grown))
+    views = LiveViews(None, tables, {}, 1)  # type: ignore[arg-type]
+    plain = trainjob()
+    plain["spec"] = {name: value for name, value in plain["spec"].items() if name not in OVERRIDE_FIELDS}
+
+    def weight(value: Any) -> int:
+        obj = {**plain, "spec": {**plain["spec"], field: value}}
+        return views.weight(Request("CREATE", "TrainJob", "team", "run", obj))
+
+    alone = views.weight(Request("CREATE", "TrainJob", "team", "run", plain))
+    assert weight([]) == weight(None) == weight({"a": 1}) == alone < module.HEAVY // 2
+    assert alone <= weight([{}] * 2) < 1.1 * alone, "the usual one or two are nothing"
+    assert weight([{}] * 120) > module.HEAVY
 
 
 def test_killed_between_two_jobs_and_in_the_middle_of_one(monkeypatch: pytest.MonkeyPatch) -> None:

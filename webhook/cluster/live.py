@@ -44,7 +44,7 @@ from webhook.cluster.reader import (
 from webhook.cluster.run_table import LATER, Later
 from webhook.cluster.tables import Tables
 from webhook.cluster.watch import Watch
-from webhook.model.budget import worth
+from webhook.model.budget import worth, worth_of_merging
 from webhook.model.cluster import (
     Claim,
     ClusterView,
@@ -61,7 +61,7 @@ from webhook.model.cluster import (
 from webhook.model.exceptions import Exceptions
 from webhook.model.names import EXCEPTION, RUNTIME_KINDS
 from webhook.model.policy import Policy
-from webhook.model.release import Release
+from webhook.model.release import OVERRIDE_FIELDS, Release
 from webhook.model.request import Request
 from webhook.model.shape import check_shape
 
@@ -310,13 +310,18 @@ class LiveViews:
 
 
 def weight_of(tables: Tables, trainjob: Mapping[str, Any], namespace: str) -> int:
-    """What the runtime is worth that a TrainJob refers to; 0 where it is not in the tables."""
+    """What the runtime is worth that a TrainJob refers to, with what merging its overrides into it costs; 0 where it is
+    not in the tables."""
     spec = trainjob.get("spec")
     reference = spec.get("runtimeRef") if isinstance(spec, dict) else None
-    if not isinstance(reference, dict):
+    if not isinstance(spec, dict) or not isinstance(reference, dict):
         return 0
     kind, name = reference.get("kind") or CLUSTER_RUNTIME, reference.get("name")
-    return tables.runtime_weight(kind, namespace, name) if isinstance(kind, str) and isinstance(name, str) else 0
+    if not isinstance(kind, str) or not isinstance(name, str):
+        return 0
+    weight = tables.runtime_weight(kind, namespace, name)
+    entries = [len(entry) for field in OVERRIDE_FIELDS if isinstance(entry := spec.get(field), list)]
+    return weight + worth_of_merging(max(entries), weight) if entries else weight
 
 
 async def read_into(view: LiveView, reader: Reader) -> None:
