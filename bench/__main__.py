@@ -19,6 +19,7 @@ from bench.rehearsal import measure_rehearsal
 from bench.scanning import measure_scan
 from bench.serving import measure_idle, measure_serving, measure_start
 from bench.shapes import measure_shapes
+from bench.upgrading import measure_preflight
 
 SECTIONS = {
     "serve": measure_serving,
@@ -31,6 +32,7 @@ SECTIONS = {
     "cli": measure_cli,
     "files": measure_files,
     "scan": measure_scan,
+    "preflight": measure_preflight,
     "cache": measure_cache,
     "idle": measure_idle,
     "churn": measure_churn,

@@ -141,11 +141,11 @@ def measure_cli(rounds: int, _: int) -> list[Row]:
         path.write_text(yaml.safe_dump_all([RUNTIME, _written("resnet")], sort_keys=False))
         ours, against = [], []
         for _ in range(max(rounds, 5) * 3):
-            against.append(_run([sys.executable, "-c", "import yaml"]))
-            ours.append(_run([sys.executable, "-m", "webhook", "review", str(path)]))
+            against.append(cpu_seconds([sys.executable, "-c", "import yaml"]))
+            ours.append(cpu_seconds([sys.executable, "-m", "webhook", "review", str(path)]))
         program = Path(folder) / "train.py"
         program.write_text(_PROGRAM)
-        alone = [_run([sys.executable, "-m", "webhook", "review", str(program)]) for _ in against]
+        alone = [cpu_seconds([sys.executable, "-m", "webhook", "review", str(program)]) for _ in against]
     return [
         compare("ckptguard review FILE / python -c 'import yaml'", ours, against, "<= 3", milliseconds, "import yaml"),
         compare(
@@ -182,7 +182,7 @@ def measure_files(rounds: int, _: int) -> list[Row]:
             for path in paths:
                 yaml.load(path.read_bytes(), Loader=yaml.CSafeLoader)
             against.append(time.process_time() - started)
-            ours.append(_run([sys.executable, "-m", "webhook", "review", folder, "--output", "json"]))
+            ours.append(cpu_seconds([sys.executable, "-m", "webhook", "review", folder, "--output", "json"]))
     return [
         compare(f"ckptguard review of {FILES} files / YAML C loader", ours, against, "<= 3", milliseconds, "C loader")
     ]
@@ -194,7 +194,7 @@ def _written(name: str) -> dict[str, Any]:
     return {**obj, "metadata": {"name": name, "namespace": "vision"}}
 
 
-def _run(command: list[str]) -> float:
+def cpu_seconds(command: list[str]) -> float:
     """Seconds of processor time from start to end of a process (its children's, which is why it is read twice)."""
     before = _children()
     done = subprocess.run(command, capture_output=True, check=False)  # noqa: S603 - our own interpreter

@@ -1,113 +1,141 @@
-"""A runtime that is edited or deleted under its runs, with the real controllers: what ``preflight`` said is so."""
+"""Runtimes that are edited or deleted under their runs, with the real controllers: what ``preflight`` said is so."""
 
 from __future__ import annotations
 
-import json
-import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.e2e.conftest import Clusters
-from tests.e2e.controlplane.cluster import JOBSETS, TRAINJOBS, Cluster, KubectlError, Object
-from tests.e2e.test_upgrade import (
-    AFTER,
-    BEFORE,
+from tests.e2e.controlplane.cluster import Cluster, Object
+from tests.e2e.controlplane.releases import RELEASES
+from tests.e2e.runtime_edits import EDITS, edited
+from tests.e2e.unfinished import (
     RUNNING,
+    SHIPPED,
+    STATES,
+    Kubelet,
     Pair,
-    _agrees,
-    _ckptguard,
-    _follows,
-    _suspend,
-    _suspended,
+    check_rescued,
+    everything,
+    fill,
+    is_held,
     own_runtime,
-    rescue,
-    trainjob,
+    preflight,
+    rescue_all,
+    settle,
+    suspend,
+    wait_state,
+    wedged,
 )
 
-_STAYS = 20
-"""Seconds after which a JobSet that has not followed its TrainJob does not: it follows within two."""
-PAIRS = tuple(Pair("own-plain", "a", state) for state in (BEFORE, AFTER, RUNNING))
+FEW = tuple(Pair("own-plain", "a", state) for state in STATES)
 
 
-def _filled(plane: Cluster) -> str:
-    """Three runs of one runtime, one in each state."""
-    namespace = plane.new_namespace(prefix="rt")
-    plane.apply(own_runtime("own-plain", namespace))
-    for pair in PAIRS:
-        plane.apply(trainjob(pair, namespace))
-    for pair in PAIRS:
-        wanted = pair.state == BEFORE
-        plane.wait_for(JOBSETS, pair.name, namespace, lambda found, wanted=wanted: _suspended(found) is wanted)
-    _suspend(plane, namespace, PAIRS[1].name, True)
-    plane.wait_for(JOBSETS, PAIRS[1].name, namespace, _suspended)
-    return namespace
+def _all() -> Iterator[object]:
+    """Release, pairs, and with which edit to begin."""
+    for release in ("2.3.0", "2.2.1"):
+        yield pytest.param(release, FEW, 0, id=f"{release}-few")
+    yield pytest.param("2.1.0", FEW, 0, id="2.1.0-few", marks=pytest.mark.full)
+    for release in RELEASES:
+        yield pytest.param(release, everything(RELEASES[release]), 0, id=f"{release}-all", marks=pytest.mark.full)
+    yield pytest.param("2.2.1", everything(RELEASES["2.2.1"]), 5, id="2.2.1-others", marks=pytest.mark.full)
 
 
-def _said(plane: Cluster, namespace: str, *flags: str) -> tuple[int, dict[str, str]]:
-    done = _ckptguard(plane, "preflight", *flags, "-n", namespace, "-o", "json")
-    assert done.returncode in (0, 1), done.stderr
-    print(_ckptguard(plane, "preflight", *flags, "-n", namespace).stdout)
-    results: list[Object] = json.loads(done.stdout)["results"]
-    return done.returncode, {str(item["name"]): str(item["verdict"]) for item in results}
+def _runtimes(plane: Cluster, namespace: str, pairs: Sequence[Pair]) -> list[Object]:
+    names = sorted({pair.runtime for pair in pairs})
+    folder = SHIPPED / plane.release.minor
+    return [
+        own_runtime(name, namespace)
+        if name.startswith("own-")
+        else yaml.safe_load((folder / f"{name}.yaml").read_text())
+        for name in names
+    ]
 
 
-def _edited(namespace: str) -> Object:
-    edited = own_runtime("own-plain", namespace)
-    pod = edited["spec"]["template"]["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
-    pod["containers"][0]["image"] = "registry.example/train:2"
-    return edited
-
-
-@pytest.mark.parametrize("release", ["2.2.1", pytest.param("2.1.0", marks=pytest.mark.full)])
-def test_an_edit_up_to_2_2(release: str, clusters: Clusters, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("release", "pairs", "start"), list(_all()))
+def test_what_preflight_says_of_edits_and_deletions_is_so(
+    release: str, pairs: Sequence[Pair], start: int, clusters: Clusters, tmp_path: Path
+) -> None:
     plane = clusters.get(release)
-    namespace = _filled(plane)
-    file = tmp_path / "runtime.json"
-    file.write_text(json.dumps(_edited(namespace)))
-
-    code, said = _said(plane, namespace, "--runtime", str(file))
-    assert (code, set(said.values()), len(said)) == (1, {"lost"}, len(PAIRS))
-
-    plane.apply(_edited(namespace))
-    for pair in PAIRS:
-        _suspend(plane, namespace, pair.name, pair.state == RUNNING)
-    time.sleep(_STAYS)
-    for pair in PAIRS:
-        jobset = plane.wait_for(JOBSETS, pair.name, namespace)
-        assert _suspended(jobset) is not (pair.state == RUNNING), pair
-        assert rescue(plane, namespace, pair.name) == 0, pair
-        assert _agrees(plane, namespace, pair.name), pair
+    namespace = plane.new_namespace(prefix="rt")
+    with Kubelet(plane, namespace):
+        fill(plane, pairs, namespace)
+        kept = plane.wait_for("persistentvolumeclaims", "kept", namespace)["metadata"]
+        _edit(plane, namespace, pairs, start, tmp_path)
+        _delete(plane, namespace, pairs)
+        now = plane.wait_for("persistentvolumeclaims", "kept", namespace)["metadata"]
+        assert (now["uid"], now.get("deletionTimestamp")) == (kept["uid"], None)
+    plane.delete_namespace(namespace)
 
 
-def test_an_edit_on_2_3_does_not_reach_the_runs(clusters: Clusters, tmp_path: Path) -> None:
-    plane = clusters.get("2.3.0")
-    namespace = _filled(plane)
-    file = tmp_path / "runtime.json"
-    file.write_text(json.dumps(_edited(namespace)))
+def _edit(plane: Cluster, namespace: str, pairs: Sequence[Pair], start: int, folder: Path) -> None:
+    """Edits every runtime; afterwards all runs that can, run."""
+    names = {pair.name for pair in pairs}
+    changes = [edited(runtime, start + at) for at, runtime in enumerate(_runtimes(plane, namespace, pairs))]
+    what = {runtime["metadata"]["name"]: name for name, runtime in changes}
+    file = folder / "runtimes.yaml"
+    file.write_text(yaml.safe_dump_all([runtime for _, runtime in changes]))
 
-    code, said = _said(plane, namespace, "--runtime", str(file))
-    assert (code, set(said.values()), len(said)) == (0, {"safe"}, len(PAIRS))
+    code, said = preflight(plane, namespace, "--runtime", str(file))
+    lost = {name for name, item in said.items() if item["verdict"] == "lost"}
+    assert said.keys() == names
+    assert code == bool(lost)
+    assert {item["verdict"] for item in said.values()} <= {"lost", "safe"}
 
-    plane.apply(_edited(namespace))
-    for pair in PAIRS:
-        assert _follows(plane, namespace, pair), pair
-        done = _ckptguard(plane, "rescue", pair.name, "-n", namespace, "--dry-run")
-        assert (done.returncode, "is not wedged" in done.stdout) == (0, True), done.stdout + done.stderr
+    plane.apply(*(runtime for _, runtime in changes), server_side=True)
+    held_anyway = {pair.name for pair in pairs if is_held(plane.release, pair)}
+    held = settle(plane, namespace, pairs)
+    early = wedged(plane, namespace, names)
+    by_edit = {
+        edit: sorted(name.name for name in pairs if what[name.runtime] == edit and name.name in held) for edit in EDITS
+    }
+    print(f"{plane.release.trainer}, edits of {len(changes)} runtimes: {len(pairs)} runs of", end=" ")
+    print(
+        f"{len({(pair.runtime, pair.variant) for pair in pairs})} pairs; lost {len(lost)}, held {len(held)}: {by_edit}"
+    )
+    assert lost - held == set(), "named, and not held"
+    assert held - lost == set(), "held, and not named"
+    assert {*early} == held, "rescue tells the same"
+    if plane.release.minor >= "2.3":
+        assert held == held_anyway, "an edit does not reach them"
+    freed = [pair for pair in pairs if pair.name in held - held_anyway]
+    codes = rescue_all(plane, namespace, [pair.name for pair in freed])
+    assert {name: code for name, code in codes.items() if code} == {}
+    check_rescued(plane, namespace, freed)
+    print(f"freed {len(freed)}")
+    ran = {pair.name: False for pair in pairs if pair.state == RUNNING and pair.name not in held}
+    suspend(plane, namespace, ran)
+    wait_state(plane, namespace, ran)
 
 
-def test_a_deletion_on_2_3(clusters: Clusters) -> None:
-    plane = clusters.get("2.3.0")
-    namespace = _filled(plane)
+def _delete(plane: Cluster, namespace: str, pairs: Sequence[Pair]) -> None:
+    """Deletes every runtime: before 2.3 it stays until its runs are over, from then on they cannot be changed."""
+    pairs = [pair for pair in pairs if not is_held(plane.release, pair)]
+    names = {pair.name for pair in pairs}
+    runtimes = _runtimes(plane, namespace, pairs)
+    told = {}
+    for runtime in runtimes:
+        kind, name = runtime["kind"], runtime["metadata"]["name"]
+        told |= preflight(plane, namespace, "--delete-runtime", f"{kind}/{name}")[1]
+    assert told.keys() == names
+    goes = plane.release.minor >= "2.3"
+    assert {item["verdict"] for item in told.values()} == {"lost" if goes else "safe"}
 
-    code, said = _said(plane, namespace, "--delete-runtime", "own-plain")
-    assert (code, set(said.values()), len(said)) == (1, {"lost"}, len(PAIRS))
-
-    plane.kubectl("delete", "trainingruntimes.trainer.kubeflow.org", "own-plain", "-n", namespace)
-    for pair in PAIRS:
-        with pytest.raises(KubectlError, match="must be created before the TrainJob"):
-            _suspend(plane, namespace, pair.name, pair.state == RUNNING)
-    plane.apply(own_runtime("own-plain", namespace))
-    for pair in PAIRS:
-        assert _follows(plane, namespace, pair), pair
-    assert plane.get(TRAINJOBS, PAIRS[0].name, namespace) is not None
+    for runtime in runtimes:
+        kind, name = runtime["kind"], runtime["metadata"]["name"]
+        plane.kubectl("delete", f"{kind}.trainer.kubeflow.org", name, "-n", namespace, "--wait=false")
+    down = {pair.name: True for pair in pairs}
+    refused = suspend(plane, namespace, down)
+    if goes:
+        assert refused.keys() == names
+        assert all("must be created before the TrainJob" in answer.message for answer in refused.values())
+        plane.apply(*runtimes, server_side=True)
+        refused = suspend(plane, namespace, down)
+    assert not refused, {name: answer.message for name, answer in refused.items()}
+    wait_state(plane, namespace, down)
+    assert not suspend(plane, namespace, dict.fromkeys(down, False))
+    wait_state(plane, namespace, dict.fromkeys(down, False))
+    print(f"{plane.release.trainer}, deletion of {len(runtimes)} runtimes: {len(pairs)} runs, lost {len(names) * goes}")

@@ -7,63 +7,43 @@ held, and no claim is touched. A slice runs with each change; all runtimes, and 
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
-import sys
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from tests.e2e.controlplane import build
-from tests.e2e.controlplane.cluster import JOBSETS, TRAINJOBS, Cluster, Object
+from tests.e2e.controlplane.cluster import Object
 from tests.e2e.controlplane.controlplane import ControlPlane, needed_components
 from tests.e2e.controlplane.processes import wait_until
 from tests.e2e.controlplane.releases import RELEASES, Release
-from webhook.runs.api import KubernetesApi
-from webhook.runs.rescue import difference
-from webhook.runs.run import find_run
-
-BEFORE, AFTER, RUNNING = "before", "after", "running"
-"""Suspended before its first start, suspended after it, running."""
-STATES = (BEFORE, AFTER, RUNNING)
-HELD = "0.12.0"
-"""The JobSet that stays, where it is held."""
-_LATE = 240
-"""Seconds that the controllers may take for the last of many runs, on a machine that is busy."""
-REFUSED = "TrainJobResourcesCreationFailed"
-LABELS = {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}
-RUNTIMES = Path(__file__).parents[2] / "webhook/cluster/shipped_runtimes"
-"""As each release ships them."""
-_NEW_IN_2_2 = ("jax-distributed", "xgboost-distributed")
-SHIPPED = (
-    "deepspeed-distributed",
-    "mlx-distributed",
-    "torch-distributed",
-    "torch-distributed-with-cache",
-    "torchtune-llama3.2-1b",
-    *_NEW_IN_2_2,
+from tests.e2e.unfinished import (
+    AFTER,
+    BEFORE,
+    LATE,
+    RUNNING,
+    Kubelet,
+    Pair,
+    check_rescued,
+    everything,
+    fill,
+    is_held,
+    mounts_own_volume,
+    own_volume,
+    patch,
+    preflight,
+    rescue_all,
+    settle,
+    suspend,
+    wait_state,
+    wedged,
+    with_pods,
 )
 
-
-@dataclass(frozen=True)
-class Pair:
-    """A runtime and what a TrainJob says beside it, in one state."""
-
-    runtime: str
-    variant: str
-    state: str
-
-    @property
-    def name(self) -> str:
-        """Of the TrainJob; short, since Jobs and pods are named after it."""
-        short = self.runtime.replace("-distributed", "").replace(".", "-")[:16]
-        return f"{short}-{self.variant}-{self.state}"
-
-
+HELD = "0.12.0"
+"""The JobSet that stays, where it is held."""
 SLICE = (
     Pair("deepspeed-distributed", "a", BEFORE),
     Pair("deepspeed-distributed", "a", AFTER),
@@ -76,76 +56,6 @@ SLICE = (
     Pair("jax-distributed", "a", BEFORE),
     Pair("own-torch", "b", RUNNING),
 )
-
-
-def _is_held(release: Release, pair: Pair) -> bool:
-    """JobSet never lets it be suspended or resumed: volumeClaimPolicies without retentionPolicy, as it is shipped."""
-    return release.minor >= "2.2" and pair.runtime.startswith("torchtune")
-
-
-def everything(release: Release) -> tuple[Pair, ...]:
-    """All runtimes that the release ships, and our own, in both variants and all states."""
-    shipped = [name for name in SHIPPED if release.minor >= "2.2" or name not in _NEW_IN_2_2]
-    if release.minor == "2.0":
-        shipped.remove("torch-distributed-with-cache")
-    own = ("own-plain", "own-torch", "own-mpi", "own-mpi-as-node")
-    pairs = (Pair(name, variant, state) for name in (*shipped, *own) for variant in "ab" for state in STATES)
-    # What never follows cannot be suspended after its start either.
-    return tuple(pair for pair in pairs if pair.state != AFTER or not _is_held(release, pair))
-
-
-def own_runtime(name: str, namespace: str) -> Object:
-    """A runtime of a project: `own-torch` mounts a claim, `own-mpi` starts from a launcher."""
-    policy: dict[str, Any] = {"numNodes": 1}
-    node: Object = {"name": "node", "image": "registry.example/train:1", "command": ["train"]}
-    pod: Object = {"containers": [node]}
-    jobs = [_job("node", pod, labelled=True)]
-    if name == "own-torch":
-        policy["torch"] = {}
-        node["volumeMounts"] = [{"name": "ckpt", "mountPath": "/ckpt"}]
-        pod["volumes"] = [{"name": "ckpt", "persistentVolumeClaim": {"claimName": "kept"}}]
-    elif name.startswith("own-mpi"):
-        mpi = {"mpiImplementation": "OpenMPI", "numProcPerNode": 1, "sshAuthMountPath": "/home/mpi/.ssh"}
-        policy["mpi"] = {**mpi, "runLauncherAsNode": name == "own-mpi-as-node"}
-        jobs = [_job("launcher", pod, labelled=True), _job("node", pod, labelled=False)]
-    return {
-        "apiVersion": "trainer.kubeflow.org/v1alpha1",
-        "kind": "TrainingRuntime",
-        "metadata": {"name": name, "namespace": namespace, "labels": {"trainer.kubeflow.org/framework": "own"}},
-        "spec": {"mlPolicy": policy, "template": {"spec": {"replicatedJobs": jobs}}},
-    }
-
-
-def _job(name: str, pod: Object, *, labelled: bool) -> Object:
-    return {
-        "name": name,
-        "template": {"metadata": {"labels": LABELS} if labelled else {}, "spec": {"template": {"spec": pod}}},
-    }
-
-
-def trainjob(pair: Pair, namespace: str) -> Object:
-    """Variant `a` gives nodes and a variable, `b` an image, a command and resources."""
-    trainer: Object = {"numNodes": 2, "env": [{"name": "EPOCHS", "value": "3"}]}
-    if pair.variant == "b":
-        resources = {"requests": {"cpu": "500m"}, "limits": {"memory": "1Gi"}}
-        trainer = {"image": "registry.example/mine:2", "command": ["mine"], "resourcesPerNode": resources}
-    own = pair.runtime.startswith("own-")
-    reference = {"kind": "TrainingRuntime" if own else "ClusterTrainingRuntime", "name": pair.runtime}
-    return {
-        "apiVersion": "trainer.kubeflow.org/v1alpha1",
-        "kind": "TrainJob",
-        "metadata": {"name": pair.name, "namespace": namespace},
-        "spec": {"runtimeRef": reference, "trainer": trainer, "suspend": pair.state == BEFORE},
-    }
-
-
-def claim(namespace: str) -> Object:
-    return {
-        "apiVersion": "v1",
-        "kind": "PersistentVolumeClaim",
-        "metadata": {"name": "kept", "namespace": namespace},
-        "spec": {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": "1Gi"}}},
-    }
 
 
 def _hops() -> Iterator[Any]:
@@ -172,120 +82,67 @@ def test_what_preflight_says_of_an_upgrade_is_so(old: str, new: str, held: str, 
     except build.GoMissingError as missing:
         pytest.skip(str(missing))
     with ControlPlane(before) as plane:
-        namespace = _fill(plane, pairs)
-        kept = plane.wait_for("persistentvolumeclaims", "kept", namespace)["metadata"]
-        code, said = preflight(plane, namespace, after.minor)
-        lost = {item["name"] for item in said if item["verdict"] == "lost"}
-        assert {item["name"] for item in said} == {pair.name for pair in pairs}
-        assert {item["verdict"] for item in said} <= {"lost", "safe", "unknown"}
-        # A start of the controller decides about these, and nobody can tell before.
-        chance = {item["name"] for item in said if item["verdict"] == "unknown"}
-        assert chance == {pair.name for pair in pairs if pair.runtime.startswith("xgboost") and pair.variant == "a"}
-        assert code == bool(lost)
-        held_before = {pair.name for pair in pairs if _is_held(before, pair)}
-        assert set(wedged(plane, namespace, pairs)) == held_before, "no other is wedged before the upgrade"
-
-        plane.upgrade(after)
-        early = wedged(plane, namespace, pairs)
-        held_up = {pair.name for pair in pairs if not _follows(plane, namespace, pair)}
-
-        print(f"{old} -> {new}, JobSet {after.jobset}: {len(pairs)} runs, held: {sorted(held_up)}")
-        assert lost == held_up - chance
-        assert set(early) == held_up - chance, "rescue knows it before anybody has tried to resume them"
-        for name in sorted(held_up):
-            if name in held_before:  # its claim would go with its JobSet
-                assert rescue(plane, namespace, name) == 2, name
-                continue
-            assert rescue(plane, namespace, name) == 0, name
-            assert _agrees(plane, namespace, name), name
-        now = plane.wait_for("persistentvolumeclaims", "kept", namespace)["metadata"]
-        assert (now["uid"], now.get("deletionTimestamp")) == (kept["uid"], None)
+        namespace = plane.new_namespace(prefix="up")
+        with Kubelet(plane, namespace):
+            fill(plane, pairs, namespace)
+            _swap(plane, namespace, pairs, before, after)
 
 
-def _fill(plane: ControlPlane, pairs: Sequence[Pair]) -> str:
-    """The runs, each in its state, in a namespace of their own."""
-    namespace = plane.new_namespace(prefix="up")
-    for name in sorted({pair.runtime for pair in pairs if not pair.runtime.startswith("own-")}):
-        plane.kubectl("apply", "--server-side", "-f", str(RUNTIMES / plane.release.minor / f"{name}.yaml"))
-    own = sorted({pair.runtime for pair in pairs if pair.runtime.startswith("own-")})
-    plane.apply(claim(namespace), *(own_runtime(name, namespace) for name in own))
-    plane.apply(*(trainjob(pair, namespace) for pair in pairs))
-    for pair in pairs:
-        suspended = pair.state == BEFORE
-        plane.wait_for(
-            JOBSETS, pair.name, namespace, lambda found, wanted=suspended: _suspended(found) is wanted, _LATE
-        )
-    for pair in pairs:
-        if pair.state == AFTER:
-            _suspend(plane, namespace, pair.name, True)
-    for pair in pairs:
-        if pair.state == AFTER:
-            plane.wait_for(JOBSETS, pair.name, namespace, _suspended, _LATE)
-    return namespace
+def _swap(plane: ControlPlane, namespace: str, pairs: Sequence[Pair], before: Release, after: Release) -> None:
+    names = {pair.name for pair in pairs}
+    kept = plane.wait_for("persistentvolumeclaims", "kept", namespace)["metadata"]
+    code, said = preflight(plane, namespace, "--trainer", after.minor)
+    lost = {name for name, item in said.items() if item["verdict"] == "lost"}
+    assert said.keys() == names
+    assert {item["verdict"] for item in said.values()} <= {"lost", "safe", "unknown"}
+    # A start of the controller decides about these, and nobody can tell before.
+    chance = {name for name, item in said.items() if item["verdict"] == "unknown"}
+    assert chance == {pair.name for pair in pairs if pair.runtime.startswith("xgboost") and pair.variant in "ag"}
+    assert code == bool(lost)
+    held_before = {pair.name for pair in pairs if is_held(before, pair)}
+    assert wedged(plane, namespace, names).keys() == held_before, "no other is wedged before the upgrade"
+
+    plane.upgrade(after)
+    early = wedged(plane, namespace, names)
+    held = settle(plane, namespace, pairs)
+
+    print(f"{before.trainer} -> {after.trainer}, JobSet {before.jobset}, {after.jobset}: {len(pairs)} runs of", end=" ")
+    print(f"{len({(pair.runtime, pair.variant) for pair in pairs})} pairs; lost {len(lost)}, held {len(held)}", end=" ")
+    print(f"of them left to chance {len(held & chance)}: {sorted(held)}")
+    assert lost - held == set(), "named, and not held"
+    assert held - chance - lost == set(), "held, and not named"
+    assert {*early} - held == set(), "rescue takes for wedged what is not"
+    assert held - chance - {*early} == set(), "rescue knows it before anybody has tried to resume them"
+    # The claims of these would go with their JobSet.
+    assert set(rescue_all(plane, namespace, sorted(held & held_before)).values()) <= {2}
+    dropped = {name for name in held if any("is dropped" in one for one in said[name]["difference"])}
+    freed = [pair for pair in pairs if pair.name in held - held_before - dropped]
+    codes = rescue_all(plane, namespace, [pair.name for pair in freed])
+    assert {name: code for name, code in codes.items() if code} == {}
+    check_rescued(plane, namespace, freed)
+    _write_anew(plane, namespace, [pair for pair in pairs if pair.name in dropped], said)
+    print(f"freed {len(freed)}; overrides of {len(dropped)} written anew")
+    now = plane.wait_for("persistentvolumeclaims", "kept", namespace)["metadata"]
+    assert (now["uid"], now.get("deletionTimestamp")) == (kept["uid"], None)
 
 
-def _suspend(plane: Cluster, namespace: str, name: str, value: bool) -> None:
-    patch = json.dumps({"spec": {"suspend": value}})
-    plane.kubectl("patch", TRAINJOBS, name, "-n", namespace, "--type=merge", "-p", patch)
-
-
-def _suspended(found: Object) -> bool:
-    return bool(found["spec"].get("suspend"))
-
-
-def _follows(plane: Cluster, namespace: str, pair: Pair) -> bool:
-    """Whether JobSet follows a change of `suspend` after the upgrade; it is refused where it does not."""
-    wanted = pair.state == RUNNING
-    _suspend(plane, namespace, pair.name, wanted)
-
-    def settled() -> str | None:
-        jobset = plane.get(JOBSETS, pair.name, namespace)
-        if jobset is not None and _suspended(jobset) is wanted:
-            return "follows"
-        refused = [
-            event
-            for event in plane.all_of("events", namespace)
-            if event.get("reason") == REFUSED and event["involvedObject"]["name"] == pair.name
-        ]
-        said = ("denied the request", "Invalid value", "rejected our request")
-        return "refused" if any(word in event["message"] for event in refused for word in said) else None
-
-    return wait_until(f"what becomes of {pair.name}", settled, _LATE) == "follows"
-
-
-def _agrees(plane: Cluster, namespace: str, name: str) -> bool:
-    wanted = _suspended(plane.wait_for(TRAINJOBS, name, namespace))
-    return bool(plane.wait_for(JOBSETS, name, namespace, lambda found: _suspended(found) is wanted))
-
-
-def _ckptguard(plane: Cluster, *words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "webhook", *words, "--kubeconfig", str(plane.kubeconfig)],
-        env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
-
-
-def preflight(plane: Cluster, namespace: str, release: str) -> tuple[int, list[Object]]:
-    """Exit code and results."""
-    done = _ckptguard(plane, "preflight", "--trainer", release, "-n", namespace, "-o", "json")
-    assert done.returncode in (0, 1), done.stderr
-    print(_ckptguard(plane, "preflight", "--trainer", release, "-n", namespace).stdout)
-    return done.returncode, json.loads(done.stdout)["results"]
-
-
-def wedged(plane: Cluster, namespace: str, pairs: Sequence[Pair]) -> dict[str, tuple[str, ...] | str]:
-    """The runs of which the JobSet differs from what Trainer builds now, as `rescue` works it out without an event."""
-    api = KubernetesApi(plane.kubeconfig)
-    found = {pair.name: difference(api, find_run(api, namespace, pair.name)) for pair in pairs}
-    return {name: changed for name, changed in found.items() if changed}
-
-
-def rescue(plane: Cluster, namespace: str, name: str) -> int:
-    """Exit code. There are no nodes, so no pod ever runs, and it waits no longer than its time-out for one."""
-    done = _ckptguard(plane, "rescue", name, "-n", namespace, "--yes", "--timeout", "10s")
-    print(done.stdout, done.stderr)
-    return done.returncode
+def _write_anew(plane: ControlPlane, namespace: str, pairs: Sequence[Pair], said: Mapping[str, Object]) -> None:
+    """Writes the overrides that the API server dropped in the field of the release; a rescue alone would lose them."""
+    if not pairs:
+        return
+    names = [pair.name for pair in pairs]
+    resumed = [pair.name for pair in pairs if pair.state != RUNNING]
+    assert set(rescue_all(plane, namespace, resumed).values()) == {2}, "it would start from nothing"
+    assert not suspend(plane, namespace, dict.fromkeys(names, True))
+    written = own_volume(plane.release.minor)
+    refused = patch(plane, namespace, dict.fromkeys(names, written))
+    # Trainer 2.1 lets overrides change only while no pod runs, and JobSet does not let the pods end.
+    assert refused.keys() <= {pair.name for pair in pairs if pair.state == RUNNING and plane.release.minor == "2.1"}
+    assert {*rescue_all(plane, namespace, [*refused]).values()} <= {0}
+    wait_until("no pod of these", lambda: not refused.keys() & with_pods(plane, namespace), LATE, every=1)
+    assert not patch(plane, namespace, dict.fromkeys(refused, written))
+    again = [name for name in names if said[name]["rescue"] or name in refused]
+    assert {*rescue_all(plane, namespace, again).values()} <= {0}
+    assert not suspend(plane, namespace, dict.fromkeys(names, False))
+    wait_state(plane, namespace, dict.fromkeys(names, False))
+    wait_until("the claim in each", lambda: {*names} <= mounts_own_volume(plane, namespace), LATE, every=1)

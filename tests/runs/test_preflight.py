@@ -236,10 +236,36 @@ def test_2_3_is_passed_through_on_the_way_to_2_4() -> None:
     )
 
 
-def test_an_override_that_the_next_crd_drops_is_a_difference() -> None:
+def test_an_override_that_the_next_crd_drops_is_written_anew_and_not_rescued() -> None:
     override = {"targetJobs": [{"name": "node"}], "spec": {"serviceAccountName": "writer"}}
-    read = fleet(runtime(), trainjob("rain", podTemplateOverrides=[override]), jobset("rain"))
-    assert only(for_trainer(read, Release.V2_1, Release.V2_2)).difference == ("2.2: node: serviceAccountName",)
+    objects = (runtime(), trainjob("rain", podTemplateOverrides=[override]), jobset("rain"))
+    report = for_trainer(fleet(*objects), Release.V2_1, Release.V2_2)
+    item = only(report)
+    assert item.difference == (
+        "2.2: podTemplateOverrides is dropped, since this release calls it otherwise",
+        "2.2: node: serviceAccountName",
+    )
+    assert (item.verdict, item.rescue) == ("lost", None)
+    assert report.steps == (
+        "before: keep a copy (kubectl get trainjobs -A -o yaml > trainjobs.yaml): podTemplateOverrides is "
+        "spec.runtimePatches in Trainer 2.2, and nothing shows the old one then",
+        "install Trainer 2.2",
+        "  while it is suspended, write spec.runtimePatches of the one whose podTemplateOverrides was dropped "
+        "(kubectl edit trainjob), before anything else: without it the run would mount none of its volumes",
+    )
+    # Nothing is dropped between releases that call it the same.
+    patch = {"manager": "example.com/me", "trainingRuntimeSpec": {}}
+    same = fleet(runtime(), trainjob("rain", runtimePatches=[patch]), jobset("rain"))
+    assert only(for_trainer(same, Release.V2_2, Release.V2_3)).verdict == "safe"
+
+
+def test_an_override_that_is_dropped_beside_another_difference_takes_a_rescue_too() -> None:
+    override = {"targetJobs": [{"name": "node"}], "spec": {"serviceAccountName": "writer"}}
+    two = runtime("climate", {"numNodes": 1, "torch": {"numProcPerNode": 2}})
+    read = fleet(two, trainjob("rain", podTemplateOverrides=[override], suspend=True), jobset("rain"))
+    report = for_trainer(read, Release.V2_1, Release.V2_2)
+    assert only(report).rescue == "ckptguard rescue rain -n earth"
+    assert [step.split()[0] for step in report.steps] == ["before:", "install", "while", "ckptguard"]
 
 
 def test_the_copy_that_trainer_made_counts_and_not_the_runtime_as_it_is_now() -> None:
@@ -376,6 +402,26 @@ def test_a_runtime_that_nobody_uses_is_said() -> None:
 
 
 # --- a runtime that is deleted, and Kueue
+
+
+def test_an_edit_of_a_runtime_that_jobset_holds_already_is_told_so() -> None:
+    made = runtime("claims")
+    template = {"metadata": {"name": "ckpt"}, "spec": {"accessModes": ["ReadWriteMany"]}}
+    made["spec"]["template"]["spec"]["volumeClaimPolicies"] = [{"templates": [template]}]
+    objects = (made, trainjob("held", "claims"), jobset("held"))
+    for now, more in ((Release.V2_2, ()), (Release.V2_3, (copy_of("held", made),))):
+        report = for_runtime(fleet(*objects, *more), now, [Runtime("ClusterTrainingRuntime", "", "claims", made)])
+        item = only(report)
+        assert (item.verdict, item.rescue) == ("lost", None)
+        assert item.difference[0].endswith("JobSet refuses each suspend and resume, before this change too")
+        assert len(report.steps) == 1
+        assert report.steps[0].startswith("the runs with volumeClaimPolicies")
+    assert (
+        only(
+            for_runtime(fleet(*objects), Release.V2_1, [Runtime("ClusterTrainingRuntime", "", "claims", made)])
+        ).verdict
+        == "safe"
+    )  # pruned there
 
 
 def test_a_deleted_runtime_loses_its_runs_from_2_3_on() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from argparse import Namespace
 from collections.abc import Mapping
@@ -158,6 +159,39 @@ def test_a_wedge_that_nobody_has_met_yet_is_found(tmp_path: Path) -> None:
     assert done.wedge is not None
     assert (done.done, done.wedge.text()) == (True, "JobSet refuses node: image of node")
     assert deletions(fake) != []
+
+
+def test_a_claim_that_only_the_jobset_mounts_is_not_left_behind(tmp_path: Path) -> None:
+    """Trainer 2.1 and 2.2 renamed the field for overrides, and the API server drops the old one."""
+
+    def without_override(suspended: bool, release: str = "2.2") -> Wedged:
+        fake = Wedged(tmp_path, suspended)
+        serve(fake, release)
+        spec = fake.runtimes[0]["spec"]["template"]["spec"]
+        fake.runtimes[0]["spec"]["template"]["spec"] = spec = copy.deepcopy(spec)
+        pod = spec["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
+        del pod["volumes"], pod["containers"][0]["volumeMounts"]
+        return fake
+
+    fake = without_override(suspended=False)
+    with pytest.raises(CannotDo) as refused:
+        asked(fake)
+    first, stop, *text = str(refused.value).splitlines()
+    said = 'the JobSet of "run" mounts claim "mine", and one that is made anew does not'
+    assert first == f"{said}: it would start from nothing"
+    assert stop.startswith("  ckptguard stop run")
+    assert "# then this in the TrainJob (kubectl edit)" in stop
+    (patch,) = fast_yaml.safe_load("\n".join(text))["spec"]["runtimePatches"]
+    (one,) = patch["trainingRuntimeSpec"]["template"]["spec"]["replicatedJobs"]
+    pod = one["template"]["spec"]["template"]["spec"]
+    assert (one["name"], pod["volumes"]) == ("node", [{"name": "v", "persistentVolumeClaim": {"claimName": "mine"}}])
+    assert pod["containers"] == [{"name": "node", "volumeMounts": [{"name": "v", "mountPath": "/mnt/ckpt"}]}]
+    assert deletions(fake) == []
+    # A suspended one starts nothing, so it is said, in the field of the release.
+    fake = without_override(suspended=True, release="2.1")
+    done = asked(fake)
+    assert (done.done, done.words[3]) == (True, f"{said}: before it is resumed, say in the TrainJob")
+    assert any("podTemplateOverrides:" in line for line in done.words)
 
 
 def test_what_the_api_fills_in_is_no_difference(tmp_path: Path) -> None:

@@ -39,6 +39,12 @@ _HELD: Final = (
     "volumeClaimPolicies without retentionPolicy: JobSet refuses each suspend and resume, before this change too"
 )
 
+_DROPPED: Final = "is dropped, since this release calls it otherwise"
+_NEEDS_RETENTION: Final = (
+    "the runs with volumeClaimPolicies: let those that run finish; one that is suspended needs a new TrainJob, "
+    "and their runtime retentionPolicy: {whenDeleted: Retain}"
+)
+
 
 class Item(Struct, frozen=True):
     """One unfinished run. ``difference`` is what changes for it, or why nothing is known; ``rescue`` frees it."""
@@ -106,7 +112,7 @@ def _by_trainer(fleet: Fleet, run: FleetRun, now: Release, hops: Sequence[Releas
     if early is not None:
         return early
     found: list[str] = []
-    release, chance = now, False
+    release, chance, dropped, rescued = now, False, "", False
     for hop in hops:
         # A run from before 2.3 has no copy yet: that is made of the runtime as it is then.
         sources = tuple(fleet.source(run, at if now.at_least(Release.V2_3) else now) for at in (release, hop))
@@ -123,11 +129,21 @@ def _by_trainer(fleet: Fleet, run: FleetRun, now: Release, hops: Sequence[Releas
         if release.at_least(Release.V2_2) and without_retention(before.jobset_spec):
             # Its claims go with its JobSet, so there is no rescue.
             return _item(run, "lost", (_HELD,))
-        found += [f"{hop.value}: {change}" for change in refused_changes(before, after)]
+        changed = [f"{hop.value}: {change}" for change in refused_changes(before, after)]
+        if release.override_field != hop.override_field and changed and run.spec.get(release.override_field):
+            dropped = f"{hop.value}: {release.override_field} {_DROPPED}"
+            changed.insert(0, dropped)
+            # Written in the new field it is the same JobSet again, unless something else differs too.
+            spec = {key: value for key, value in run.spec.items() if key != release.override_field}
+            plain = build_trainer_pods({**run.trainjob, "spec": spec}, sources[0], release)  # type: ignore[arg-type]
+            rescued = bool(refused_changes(plain, after))
+        else:
+            rescued = rescued or bool(changed)
+        found += changed
         release = hop
         chance = chance or _is_left_to_chance(run, sources[1])
     if found:
-        return _lost(run, found)
+        return _lost(run, found) if rescued else _item(run, "lost", tuple(found))
     return _item(run, "unknown", (_CHANCE,)) if chance else _item(run, "safe")
 
 
@@ -157,6 +173,8 @@ def _by_runtime(fleet: Fleet, run: FleetRun, now: Release, new: Runtime) -> Item
     source = fleet.source(run, now)
     if isinstance(source, str):
         return _item(run, "unknown", (source,))
+    if now.at_least(Release.V2_2) and without_retention(build_trainer_pods(run.trainjob, source, now).jobset_spec):
+        return _item(run, "lost", (_HELD,))
     kept = now.at_least(Release.V2_3) and fleet.snapshot(run) is not None
     live = fleet.live_runtime(run.reference)
     if not kept:
@@ -259,26 +277,45 @@ def _sorted(items: Iterable[Item]) -> tuple[Item, ...]:
 def _steps_of_trainer(items: Sequence[Item], now: Release, hops: Sequence[Release]) -> Iterator[str]:
     lost = [item for item in items if item.verdict == "lost" and item.rescue]
     if any(item.difference == (_HELD,) for item in items):
-        yield (
-            "the runs with volumeClaimPolicies: let those that run finish; one that is suspended needs a new TrainJob, "
-            "and their runtime retentionPolicy: {whenDeleted: Retain}"
-        )
+        yield _NEEDS_RETENTION
     running = sum(item.state == RUNNING for item in lost)
     if running:
         these = "the running one" if running == 1 else f"the {running} running ones"
         yield f"before: let {these} finish, or run on: whichever is suspended after it needs its rescue first"
+    yield from _keep_overrides(items, now, hops)
     if len(hops) > 1:
         yield f"Trainer {now.value} to {hops[-1].value} goes by {hops[0].value}, and stays there until this is done:"
     for hop in hops:
         yield f"install Trainer {hop.value}"
+        if dropping := sum(_is_dropped(item, hop) for item in items):
+            these = "of the one whose" if dropping == 1 else f"of each of the {dropping} whose"
+            yield (
+                f"  while it is suspended, write spec.{hop.override_field} {these} {now.override_field} was dropped "
+                "(kubectl edit trainjob), before anything else: without it the run would mount none of its volumes"
+            )
         mine = [item for item in lost if any(one.startswith(f"{hop.value}: ") for one in item.difference)]
         yield from (f"  {item.rescue}" for item in mine if item.state != RUNNING and item.rescue)
         if any(item.state == RUNNING for item in mine):
             yield "  each of the running ones, once it has been suspended: ckptguard rescue NAME -n NAMESPACE"
 
 
+def _is_dropped(item: Item, hop: Release) -> bool:
+    return any(one.startswith(f"{hop.value}: ") and one.endswith(_DROPPED) for one in item.difference)
+
+
+def _keep_overrides(items: Sequence[Item], now: Release, hops: Sequence[Release]) -> Iterator[str]:
+    """The API server gives out what it does not serve no more (seen from 2.0 to 2.1 and from 2.1 to 2.2)."""
+    if any(_is_dropped(item, hop) for item in items for hop in hops):
+        yield (
+            f"before: keep a copy (kubectl get trainjobs -A -o yaml > trainjobs.yaml): {now.override_field} is spec."
+            f"{hops[0].override_field} in Trainer {hops[0].value}, and nothing shows the old one then"
+        )
+
+
 def _steps_of_runtime(items: Sequence[Item], now: Release) -> Iterator[str]:
-    if any(item.verdict == "lost" for item in items):
+    if any(item.difference == (_HELD,) for item in items):
+        yield _NEEDS_RETENTION
+    if any(item.verdict == "lost" and item.rescue for item in items):
         yield "give the change to a new runtime instead, and let new runs use that one"
         yield "changed already? undo it, or free each of these runs:"
         yield from (f"  {item.rescue}" for item in items if item.verdict == "lost" and item.rescue)

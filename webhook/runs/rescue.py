@@ -17,7 +17,8 @@ from msgspec import Struct, structs
 from webhook.effective import build_trainer_pods
 from webhook.effective.changes import refused_changes
 from webhook.model.cluster import Runtime
-from webhook.model.pod import EMPTY, EffectiveSet, Raw
+from webhook.model.override import overrides_yaml
+from webhook.model.pod import EMPTY, EffectiveJob, EffectiveSet, Raw
 from webhook.runs.api import Api
 from webhook.runs.delete import claims_that_go
 from webhook.runs.fleet import Fleet, FleetRun
@@ -34,6 +35,7 @@ _FRESH: Final = 1200.0
 _SETTLES: Final = 5.0
 """Seconds in which Trainer tells a JobSet whether it is suspended."""
 _LONGEST: Final = 300
+_UNREADABLE: Final = (CannotDo, ValueError, TypeError, KeyError, AttributeError)
 
 
 class Wedge(Struct, frozen=True):
@@ -78,6 +80,13 @@ def rescue(session: Session, dry_run: bool, agree: Agree) -> Rescued:
     action = f'delete JobSet "{run.name}" in the background; Trainer makes it anew, and its restart count begins again'
     run = _without_pods(session, run, wedge)
     _claims_stay(session, run)
+    missing = claims_left_out(session.kube, run)
+    if missing is not None and not run.suspended:
+        raise CannotDo(
+            f"{missing.text}: it would start from nothing",
+            f"  {session.command('stop')}    # then this in the TrainJob (kubectl edit), and resume it:",
+            *missing.lines(),
+        )
     _may_delete(session, run)
     if dry_run:
         return Rescued(wedge, f"would {action}", False)
@@ -85,7 +94,11 @@ def rescue(session: Session, dry_run: bool, agree: Agree) -> Rescued:
         return Rescued(wedge, "none", False, ("nothing was changed",))
     restarts = run.restarts
     _delete(session, run)
-    return _made_anew(session, run, wedge, restarts)
+    done = _made_anew(session, run, wedge, restarts)
+    if missing is None or not done.done:
+        return done
+    more = (f"{missing.text}: before it is resumed, say in the TrainJob", *missing.lines())
+    return structs.replace(done, words=(*done.words, *more))
 
 
 def find_wedge(session: Session, run: Run) -> Wedge | str:
@@ -145,17 +158,77 @@ def _at_odds(session: Session, run: Run) -> bool:
 def difference(api: Api, run: Run) -> tuple[str, ...] | str:
     """What differs between the run's JobSet and what Trainer builds now, and JobSet refuses; or why that is unknown."""
     try:
-        fleet = Fleet(api, run.namespace)
-        release = fleet.served()
-        if release is None:
-            return "which Trainer runs here is not known"
-        source = fleet.source(FleetRun(run.trainjob), release)
-        if not isinstance(source, Runtime):
-            return source
-        now = build_trainer_pods(run.trainjob, source, release)
-        return tuple(refused_changes(*map(_comparable, (effective_pods(run, None, release), now))))
-    except (CannotDo, ValueError, TypeError, KeyError, AttributeError) as error:
+        both = _both(api, run)
+        return both if isinstance(both, str) else tuple(refused_changes(*map(_comparable, both)))
+    except _UNREADABLE as error:
         return str(error) or "its objects are malformed"
+
+
+def _both(api: Api, run: Run) -> tuple[EffectiveSet, EffectiveSet] | str:
+    """The run by its JobSet, and by what Trainer builds now; or why that is unknown. Raises any of ``_UNREADABLE``."""
+    fleet = Fleet(api, run.namespace)
+    release = fleet.served()
+    if release is None:
+        return "which Trainer runs here is not known"
+    source = fleet.source(FleetRun(run.trainjob), release)
+    if not isinstance(source, Runtime):
+        return source
+    return effective_pods(run, None, release), build_trainer_pods(run.trainjob, source, release)
+
+
+class LeftOut(Struct, frozen=True):
+    """Claims that the run's JobSet mounts and that nothing mounts any more, with what to write to keep them."""
+
+    text: str
+    yaml: str
+
+    def lines(self) -> list[str]:
+        """The text to paste, set in."""
+        return [f"  {line}" for line in self.yaml.splitlines()]
+
+
+def claims_left_out(api: Api, run: Run) -> LeftOut | None:
+    """What a JobSet that is made anew would not mount any more; None where it mounts all, or that is unknown.
+
+    Trainer 2.1 and 2.2 renamed the field for overrides, and the API server drops the old one (seen 2.0 to 2.1, 2.1 to
+    2.2): the volumes that it held are in the JobSet alone.
+    """
+    try:
+        both = _both(api, run)
+        if isinstance(both, str):
+            return None
+        pods = {
+            job.name: found for job, new in zip(*(one.jobs for one in both), strict=False) if (found := _lost(job, new))
+        }
+        if not pods:
+            return None
+        yaml = overrides_yaml(both[1].release, run.trainjob.get("spec") or EMPTY, pods)
+    except _UNREADABLE:
+        return None
+    lost = {volume["persistentVolumeClaim"]["claimName"] for pod in pods.values() for volume in pod["volumes"]}
+    names = ", ".join(f'"{name}"' for name in sorted(lost))
+    return LeftOut(f'the JobSet of "{run.name}" mounts claim {names}, and one that is made anew does not', yaml)
+
+
+def _claims(job: EffectiveJob) -> dict[str, Raw]:
+    """The volume of each claim."""
+    volumes = (volume for volume in job.pod.get("volumes") or () if volume.get("persistentVolumeClaim"))
+    return {volume["persistentVolumeClaim"]["claimName"]: volume for volume in volumes}
+
+
+def _lost(old: EffectiveJob, new: EffectiveJob) -> Raw:
+    """The volumes of claims that only the old job has, and where they are mounted, as an override says it."""
+    kept = {*_claims(new)}
+    volumes = [volume for claim, volume in _claims(old).items() if claim not in kept]
+    if not volumes or old.name != new.name:
+        return {}
+    names = {volume["name"] for volume in volumes}
+    containers = [
+        {"name": container["name"], "volumeMounts": mounts}
+        for container in old.pod.get("containers") or ()
+        if (mounts := [mount for mount in container.get("volumeMounts") or () if mount.get("name") in names])
+    ]
+    return {"volumes": volumes, "containers": containers} if containers else {"volumes": volumes}
 
 
 def _comparable(effective: EffectiveSet) -> EffectiveSet:
