@@ -75,7 +75,7 @@ test: check e2e
 e2e-full: controlplane
 	E2E_FULL=1 CKPTGUARD_FUZZ=100000 $(PYTEST) -n $(JOBS) --dist worksteal --ignore tests/e2e --ignore tests/e2e_nodes
 	E2E_FULL=1 $(PYTEST) -n $(E2E_JOBS) --durations=15 tests/e2e
-	E2E_FULL=1 E2E_KUEUE=0.19.2 $(PYTEST) tests/e2e/test_kueue.py
+	E2E_FULL=1 E2E_KUEUE=0.19.2 $(PYTEST) tests/e2e/test_kueue.py tests/e2e/test_queued_changes.py
 	E2E_FULL=1 $(BIN)/python -m tests.e2e_nodes
 	E2E_FULL=1 E2E_KUEUE=0.19.2 $(PYTEST) -s tests/e2e_nodes/test_runs_kueue.py
 

@@ -9,12 +9,11 @@ import pytest
 import yaml
 
 from tests.e2e.conftest import Clusters
-from tests.e2e.controlplane.cluster import Cluster, Object
+from tests.e2e.controlplane.cluster import Cluster
 from tests.e2e.controlplane.releases import RELEASES
 from tests.e2e.runtime_edits import EDITS, edited
 from tests.e2e.unfinished import (
     RUNNING,
-    SHIPPED,
     STATES,
     Kubelet,
     Pair,
@@ -22,9 +21,9 @@ from tests.e2e.unfinished import (
     everything,
     fill,
     is_held,
-    own_runtime,
     preflight,
     rescue_all,
+    runtimes_of,
     settle,
     suspend,
     wait_state,
@@ -42,17 +41,6 @@ def _all() -> Iterator[object]:
     for release in RELEASES:
         yield pytest.param(release, everything(RELEASES[release]), 0, id=f"{release}-all", marks=pytest.mark.full)
     yield pytest.param("2.2.1", everything(RELEASES["2.2.1"]), 5, id="2.2.1-others", marks=pytest.mark.full)
-
-
-def _runtimes(plane: Cluster, namespace: str, pairs: Sequence[Pair]) -> list[Object]:
-    names = sorted({pair.runtime for pair in pairs})
-    folder = SHIPPED / plane.release.minor
-    return [
-        own_runtime(name, namespace)
-        if name.startswith("own-")
-        else yaml.safe_load((folder / f"{name}.yaml").read_text())
-        for name in names
-    ]
 
 
 @pytest.mark.parametrize(("release", "pairs", "start"), list(_all()))
@@ -74,7 +62,7 @@ def test_what_preflight_says_of_edits_and_deletions_is_so(
 def _edit(plane: Cluster, namespace: str, pairs: Sequence[Pair], start: int, folder: Path) -> None:
     """Edits every runtime; afterwards all runs that can, run."""
     names = {pair.name for pair in pairs}
-    changes = [edited(runtime, start + at) for at, runtime in enumerate(_runtimes(plane, namespace, pairs))]
+    changes = [edited(runtime, start + at) for at, runtime in enumerate(runtimes_of(plane, namespace, pairs))]
     what = {runtime["metadata"]["name"]: name for name, runtime in changes}
     file = folder / "runtimes.yaml"
     file.write_text(yaml.safe_dump_all([runtime for _, runtime in changes]))
@@ -115,8 +103,8 @@ def _delete(plane: Cluster, namespace: str, pairs: Sequence[Pair]) -> None:
     """Deletes every runtime: before 2.3 it stays until its runs are over, from then on they cannot be changed."""
     pairs = [pair for pair in pairs if not is_held(plane.release, pair)]
     names = {pair.name for pair in pairs}
-    runtimes = _runtimes(plane, namespace, pairs)
-    told = {}
+    runtimes = runtimes_of(plane, namespace, pairs)
+    told: dict[str, Object] = {}
     for runtime in runtimes:
         kind, name = runtime["kind"], runtime["metadata"]["name"]
         told |= preflight(plane, namespace, "--delete-runtime", f"{kind}/{name}")[1]

@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from tests.e2e.controlplane.cluster import JOBSETS, Cluster, Object
 from tests.e2e.controlplane.processes import wait_until
 from tests.e2e.controlplane.releases import Release
@@ -268,17 +270,7 @@ class Kubelet:
 
 def fill(plane: Cluster, pairs: Sequence[Pair], namespace: str) -> None:
     """The runs, each in its state, in a namespace where a `Kubelet` looks after pods."""
-    for name in sorted({pair.runtime for pair in pairs if not pair.own}):
-        plane.kubectl("apply", "--server-side", "-f", str(SHIPPED / plane.release.minor / f"{name}.yaml"))
-    own = sorted({pair.runtime for pair in pairs if pair.own})
-    account = {"name": "kubeflow-trainer-cache-initializer", "namespace": namespace}
-    plane.apply(
-        claim(namespace),
-        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": account},
-        *(own_runtime(name, namespace) for name in own),
-    )
-    for at in range(0, len(pairs), 40):
-        plane.apply(*(trainjob(pair, namespace, plane.release.minor) for pair in pairs[at : at + 40]))
+    create(plane, pairs, namespace, [trainjob(pair, namespace, plane.release.minor) for pair in pairs])
     wait_state(plane, namespace, {pair.name: pair.state == BEFORE for pair in pairs})
     later = {pair.name: True for pair in pairs if pair.state == AFTER}
     running = {pair.name for pair in pairs if pair.state != BEFORE}
@@ -286,6 +278,24 @@ def fill(plane: Cluster, pairs: Sequence[Pair], namespace: str) -> None:
     suspend(plane, namespace, later)
     wait_state(plane, namespace, later)
     wait_until("no pod of what is suspended", lambda: not later.keys() & with_pods(plane, namespace), LATE, every=1)
+
+
+def runtimes_of(plane: Cluster, namespace: str, pairs: Sequence[Pair]) -> list[Object]:
+    """The runtimes of the pairs, as they are shipped and as a project wrote them."""
+    folder = SHIPPED / plane.release.minor
+    return [
+        own_runtime(name, namespace) if own else yaml.safe_load((folder / f"{name}.yaml").read_text())
+        for own, name in sorted({(pair.own, pair.runtime) for pair in pairs})
+    ]
+
+
+def create(plane: Cluster, pairs: Sequence[Pair], namespace: str, trainjobs: Sequence[Object]) -> None:
+    """The TrainJobs, with what they need: runtimes, a claim, an account."""
+    account = {"name": "kubeflow-trainer-cache-initializer", "namespace": namespace}
+    plane.apply(claim(namespace), {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": account})
+    plane.apply(*runtimes_of(plane, namespace, pairs), server_side=True)
+    for at in range(0, len(trainjobs), 40):
+        plane.apply(*trainjobs[at : at + 40])
 
 
 def suspend(plane: Cluster, namespace: str, wanted: Mapping[str, bool]) -> dict[str, Answer]:
@@ -332,7 +342,7 @@ def mounts_own_volume(plane: Cluster, namespace: str) -> set[str]:
     }
 
 
-def wait_state(plane: Cluster, namespace: str, wanted: Mapping[str, bool]) -> None:
+def wait_state(plane: Cluster, namespace: str, wanted: Mapping[str, bool], late: float = LATE) -> None:
     """Until the JobSet of each run is suspended, or not, as wanted."""
 
     def probe() -> bool:
@@ -344,7 +354,7 @@ def wait_state(plane: Cluster, namespace: str, wanted: Mapping[str, bool]) -> No
         return not missing
 
     try:
-        wait_until("the JobSets", probe, LATE, every=1)
+        wait_until("the JobSets", probe, late, every=1)
     except AssertionError as error:
         raise AssertionError(f"{error}: {probe.__doc__}") from error
 
