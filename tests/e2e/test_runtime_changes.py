@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from tests.e2e.conftest import Clusters
-from tests.e2e.controlplane.cluster import Cluster
+from tests.e2e.controlplane.cluster import Cluster, Object
 from tests.e2e.controlplane.releases import RELEASES
 from tests.e2e.runtime_edits import EDITS, edited
 from tests.e2e.unfinished import (
