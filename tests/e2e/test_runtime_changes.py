@@ -40,7 +40,7 @@ def _all() -> Iterator[object]:
     yield pytest.param("2.1.0", FEW, 0, id="2.1.0-few", marks=pytest.mark.full)
     for release in ("2.3.0", "2.2.1"):
         one_each = tuple(pair for pair in everything(RELEASES[release]) if pair.variant == "b")
-        yield pytest.param(release, one_each, 0, id=f"{release}-each", marks=pytest.mark.full)
+        yield pytest.param(release, one_each, 3, id=f"{release}-each", marks=pytest.mark.full)
     for release in RELEASES:
         yield pytest.param(release, everything(RELEASES[release]), 0, id=f"{release}-all", marks=pytest.mark.full)
     yield pytest.param("2.2.1", everything(RELEASES["2.2.1"]), 5, id="2.2.1-others", marks=pytest.mark.full)

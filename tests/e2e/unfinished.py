@@ -216,16 +216,16 @@ def trainjob(pair: Pair, namespace: str, minor: str) -> Object:
 def own_volume(minor: str) -> Object:
     """What mounts the claim by override, in the field of a release."""
     container = {"name": "node", "volumeMounts": [{"name": "mine", "mountPath": "/mine"}]}
-    volume = {"name": "mine", "persistentVolumeClaim": {"claimName": "kept"}}
+    volume = {"name": "mine", "persistentVolumeClaim": {"claimName": "mine"}}
     tolerations = [{"key": "spot", "operator": "Exists"}]
     return override(minor, {"volumes": [volume], "containers": [container], "tolerations": tolerations})
 
 
-def claim(namespace: str) -> Object:
+def claim(namespace: str, name: str = "kept") -> Object:
     return {
         "apiVersion": "v1",
         "kind": "PersistentVolumeClaim",
-        "metadata": {"name": "kept", "namespace": namespace},
+        "metadata": {"name": name, "namespace": namespace},
         "spec": {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": "1Gi"}}},
     }
 
@@ -292,7 +292,9 @@ def runtimes_of(plane: Cluster, namespace: str, pairs: Sequence[Pair]) -> list[O
 def create(plane: Cluster, pairs: Sequence[Pair], namespace: str, trainjobs: Sequence[Object]) -> None:
     """The TrainJobs, with what they need: runtimes, a claim, an account."""
     account = {"name": "kubeflow-trainer-cache-initializer", "namespace": namespace}
-    plane.apply(claim(namespace), {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": account})
+    plane.apply(
+        claim(namespace), claim(namespace, "mine"), {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": account}
+    )
     plane.apply(*runtimes_of(plane, namespace, pairs), server_side=True)
     for at in range(0, len(trainjobs), 40):
         plane.apply(*trainjobs[at : at + 40])
