@@ -16,6 +16,7 @@ from bench.neighbours import measure_neighbours
 from bench.offline import measure_cli, measure_core, measure_files
 from bench.program import measure_program
 from bench.rehearsal import measure_rehearsal
+from bench.reloading import measure_reload
 from bench.scanning import measure_scan
 from bench.serving import measure_idle, measure_serving, measure_start
 from bench.shapes import measure_shapes
@@ -34,6 +35,7 @@ SECTIONS = {
     "scan": measure_scan,
     "preflight": measure_preflight,
     "cache": measure_cache,
+    "reload": measure_reload,
     "idle": measure_idle,
     "churn": measure_churn,
     "neighbours": measure_neighbours,

@@ -13,6 +13,7 @@ from webhook.effective import kept
 from webhook.model.cluster import ClusterView
 from webhook.model.request import Request
 from webhook.server.admission import FixedViews
+from webhook.server.logs import log_to_stderr
 
 
 class Forgetful(FixedViews):
@@ -27,7 +28,9 @@ def main() -> None:
     """Serve until SIGTERM."""
     flags = dict(argument.split("=", 1) for argument in sys.argv[1:])
     views = Forgetful if flags.pop("forget", "") == "true" else FixedViews
-    server, close = assemble(read_settings(flags), Cluster(views(BenchView())))
+    settings = read_settings(flags)
+    log_to_stderr(settings.log_level)
+    server, close = assemble(settings, Cluster(views(BenchView())))
     server.run()
     close()
 

@@ -38,8 +38,7 @@ def measure_serving(rounds: int, requests: int) -> list[Row]:
 
     ``new``: each request as if its spec had not been seen before; else the server knows the one TrainJob of the load.
     """
-    missing = [tool for tool in ("h2load", "go", "openssl", "taskset") if shutil.which(tool) is None]
-    if missing:
+    if missing := lacking("h2load", "go", "openssl", "taskset"):
         return [Row(f"serving: no {', '.join(missing)} (apt-get install nghttp2-client golang)", "", "", None, "")]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -155,16 +154,22 @@ def _load(pid: int, url: str, connections: int, requests: int, body: Path, folde
     return Load(requests / spent, times[int(len(times) * 0.99)] / 1e6)
 
 
+def lacking(*tools: str) -> list[str]:
+    """Those of the tools that are not installed."""
+    return [tool for tool in tools if shutil.which(tool) is None]
+
+
 @contextmanager
-def _started(command: Sequence[str], port: int, **environment: str) -> Iterator[int]:
-    """The process, listening."""
-    child = subprocess.Popen(  # noqa: S603 - fixed words
-        command,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        cwd=HERE.parent,
-        env={**os.environ, **environment},
-    )
+def _started(command: Sequence[str], port: int, log: Path | None = None, **environment: str) -> Iterator[int]:
+    """The process, listening; what it says on standard error goes to ``log``."""
+    with Path(os.devnull if log is None else log).open("wb") as errors:
+        child = subprocess.Popen(  # noqa: S603 - fixed words
+            command,
+            stdout=subprocess.DEVNULL,
+            stderr=errors,
+            cwd=HERE.parent,
+            env={**os.environ, **environment},
+        )
     try:
         until = time.monotonic() + 30
         while True:
