@@ -183,6 +183,7 @@ class LeanVolume(Lean):
 class Source(Lean):
     driver: Raw = Raw()
     read_only: Raw = Raw()
+    path: Raw = Raw()
 
 
 class ClaimRef(Lean):

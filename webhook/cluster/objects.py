@@ -110,6 +110,7 @@ def parse_volume(raw: Mapping[str, Any]) -> PersistentVolume:
         (_text(claim, "namespace"), _text(claim, "name")) if _text(claim, "name") else None,
         _text(spec, "volumeMode") or "Filesystem",
         parse_bytes(_map(spec, "capacity").get("storage")),
+        _text(settings, "path") if source == "hostPath" else "",
     )
 
 

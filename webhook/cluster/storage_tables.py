@@ -166,7 +166,8 @@ class VolumeTable:
                     holder = value
                 elif name not in NOT_SOURCES:
                     source = self._source(value)
-                    parts += (b"source", name.encode(), bytes(source.driver), bytes(source.read_only))
+                    path = bytes(source.path) if name == "hostPath" else b""
+                    parts += (b"source", name.encode(), bytes(source.driver), bytes(source.read_only), path)
             shape_key = tuple(parts)
             shape = self._shapes.get(shape_key)
             if shape is None:
@@ -325,9 +326,9 @@ def _volume_shape(key: tuple[bytes, ...]) -> PersistentVolume:
     at = 3
     while at < len(key):
         if key[at] == b"source":
-            name, driver, read_only = key[at + 1 : at + 4]
-            spec[name.decode()] = {"driver": _value(driver), "readOnly": _value(read_only)}
-            at += 4
+            name, driver, read_only, path = key[at + 1 : at + 5]
+            spec[name.decode()] = {"driver": _value(driver), "readOnly": _value(read_only), "path": _value(path)}
+            at += 5
         else:
             spec[key[at].decode()] = _value(key[at + 1])
             at += 2
@@ -351,6 +352,7 @@ def _named(shape: PersistentVolume, name: str, claim: Key | None, labels: Mappin
         claim,
         shape.volume_mode,
         shape.capacity,
+        shape.host_path,
     )
 
 

@@ -79,6 +79,8 @@ class PersistentVolume(Struct, frozen=True):
     claim_ref: tuple[str, str] | None = None
     volume_mode: str = "Filesystem"
     capacity: int | None = None
+    host_path: str = ""
+    """The directory of the node, where ``source`` is ``hostPath``. No message names it."""
 
 
 class StorageClass(Struct, frozen=True):

@@ -11,7 +11,7 @@ from webhook.model.pod import Raw, Storage, StorageKind
 from webhook.model.policy import Policy
 from webhook.model.size import parse_bytes
 from webhook.storage.binding import binding_candidates, class_of, is_bound
-from webhook.storage.reach import BUCKETS, provisioner_reach
+from webhook.storage.reach import BUCKETS, on_every_node, provisioner_reach
 
 MANY = "ReadWriteMany"
 READ_MANY = "ReadOnlyMany"
@@ -109,13 +109,16 @@ def _judge_volume(volume: PersistentVolume, claim: Claim, policy: Policy) -> tup
     nodes = hostnames(volume)
     if volume.source == "local":
         return StorageKind.NODE_LOCAL, "bound to a local volume", False
-    if volume.source == "hostPath":
+    shared = volume.source == "hostPath" and on_every_node(volume.host_path, policy)
+    if volume.source == "hostPath" and not shared:
         # Without an affinity every node may have the same shared directory at that path.
         unsure = MANY in claim.access_modes and not volume.node_affinity
         return StorageKind.NODE_LOCAL, "bound to a hostPath volume", unsure
     if nodes:
         # One volume that several named nodes reach is most likely a replicated one.
         return StorageKind.NODE_LOCAL, "bound to a volume that is pinned by hostname", len(nodes) > 1
+    if shared:
+        return _by_modes(claim.access_modes), "bound to a hostPath volume of a file system of all nodes", False
     words = (
         f'bound to a volume of driver "{volume.driver}"' if volume.driver else f"bound to {volume.source or 'a'} volume"
     )

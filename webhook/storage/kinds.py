@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from webhook.model.cluster import Claim, ClusterView, Gap
-from webhook.model.glob import fits
 from webhook.model.pod import EMPTY, Raw, Storage, StorageKind
 from webhook.model.policy import Policy
 from webhook.storage.claims import judge_claim, template_claim
-from webhook.storage.reach import BUCKETS, inline_reach
+from webhook.storage.reach import BUCKETS, inline_reach, on_every_node
 from webhook.storage.sources import CLAIM, CSI, SOURCES, source_of, sources_of
 
 _REACHES = {
@@ -76,10 +75,9 @@ def inline_kind(volume: Raw, source: str, policy: Policy) -> StorageKind:
 
 
 def _shared(volume: Raw, policy: Policy) -> bool:
-    """Whether policy says that every node mounts this directory. The API server lets no ``..`` into a hostPath."""
-    globs = policy.storage.host_paths
-    path = (volume.get(_HOST_PATH) or EMPTY).get("path") if globs else None
-    return isinstance(path, str) and ".." not in path.split("/") and any(fits(glob, path) for glob in globs)
+    """Whether policy says that every node mounts the directory of a ``hostPath`` volume."""
+    path = (volume.get(_HOST_PATH) or EMPTY).get("path") if policy.storage.host_paths else None
+    return isinstance(path, str) and on_every_node(path, policy)
 
 
 def _inline(volume: Raw, source: str, policy: Policy) -> Storage:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from webhook.model.cluster import ClusterView, CsiDriver, PersistentVolume, StorageClass
+from webhook.model.glob import fits
 from webhook.model.pod import Storage
 from webhook.model.policy import BUILT_IN_INLINE_DRIVERS, BUILT_IN_PROVISIONERS, Policy, Reach
 
@@ -18,6 +19,12 @@ def provisioner_reach(name: str, policy: Policy) -> Reach | None:
 def inline_reach(driver: str, policy: Policy) -> Reach | None:
     """The reach of a CSI driver that a pod uses inline; None where it is not known to keep anything."""
     return _look_up(driver, policy.storage.inline_drivers) or _look_up(driver, BUILT_IN_INLINE_DRIVERS)
+
+
+def on_every_node(path: str, policy: Policy) -> bool:
+    """Whether policy says that every node mounts this directory. The API server lets no ``..`` into a hostPath."""
+    globs = policy.storage.host_paths
+    return bool(globs) and ".." not in path.split("/") and any(fits(glob, path) for glob in globs)
 
 
 BUCKETS: Final = frozenset(("gcsfuse.csi.storage.gke.io", "s3.csi.aws.com"))
