@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.conftest import FULL
 from tests.e2e.controlplane.cluster import TRAINJOBS, Cluster, Object
 from tests.e2e.controlplane.guard import Guard, unregister_webhook
 from tests.e2e.controlplane.processes import wait_until
@@ -21,7 +22,7 @@ from tests.e2e.controlplane.releases import RELEASES
 from tests.e2e.objects import changed, claim, mounting_runtime, runtime, storage_class, trainjob
 from webhook.model.names import MODE
 from webhook.preview.count import Preview, as_logged
-from webhook.preview.lines import Tally, records
+from webhook.preview.lines import Tally, verdicts
 
 HEAD = "apiVersion: checkpoint-guard.io/v1\nkind: Policy\n"
 NAME = "e2e-policy"
@@ -137,13 +138,9 @@ def test_from_warn_to_enforce_preview_counts_what_is_refused(replicas: Replicas)
     asked = replicas.guards[0]
     ours = {"namespace": namespace, "kind": "TrainJob", "webhook": "validate"}.items()
     asked.audit_lines(lambda line: ours <= line.items(), len(sent))
-    for record in records([str(asked.log)], Tally()):
-        if (
-            record.get("namespace") == namespace
-            and record.get("kind") == "TrainJob"
-            and record["operation"] == "CREATE"
-        ):
-            preview.add(record, as_logged)
+    for line in verdicts([str(asked.log)], Tally()):
+        if line.namespace == namespace and line.kind == "TrainJob" and line.operation == "CREATE":
+            preview.add(line, as_logged)
     assert preview.requests == len(sent)
     assert preview.denied == 3
     by_rule = {rule: group.denied for (rule,), group in preview.rows()}
@@ -161,7 +158,7 @@ def test_from_warn_to_enforce_preview_counts_what_is_refused(replicas: Replicas)
 
 def test_an_exception_ends_on_create_and_a_suspended_run_resumes(replicas: Replicas) -> None:
     cluster, namespace = replicas.cluster, replicas.namespace
-    end = datetime.now(UTC) + timedelta(seconds=25)
+    end = datetime.now(UTC) + timedelta(seconds=60 if FULL else 25)
     until = end.strftime("%Y-%m-%dT%H:%M:%SZ")
     replicas.in_force(
         f"""exceptions:

@@ -16,7 +16,7 @@ import pytest
 
 from webhook.cli import main
 from webhook.preview.count import Preview, as_logged
-from webhook.preview.lines import LONGEST, Tally, records
+from webhook.preview.lines import LONGEST, Tally, verdicts
 
 HEAD = "apiVersion: checkpoint-guard.io/v1\nkind: Policy\n"
 
@@ -285,7 +285,7 @@ def test_no_slower_than_a_third_of_reading_json(tmp_path: Path) -> None:
         best_plain = min(best_plain, process_time() - began)
         began = process_time()
         counted = Preview(("namespace", "rule", "user"))
-        for record in records([file], Tally()):
+        for record in verdicts([file], Tally()):
             counted.add(record, as_logged)
         best_preview = min(best_preview, process_time() - began)
     assert counted.denied == 20_000

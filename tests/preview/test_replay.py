@@ -20,6 +20,7 @@ from webhook.model.names import KINDS
 from webhook.model.policy import Policy
 from webhook.model.release import Release
 from webhook.model.request import Request
+from webhook.preview.lines import Verdicts
 from webhook.preview.replay import Replay
 from webhook.rules import RULES
 
@@ -79,11 +80,11 @@ def test_each_case_of_each_rule(path: Path) -> None:
         view = FileView(documents, release)
         request = _request(document.object, document.kind)
         record = decision_record(request, review_object(request, view, Policy(), release), False, 0.0, "")
-        record = {**orjson.loads(orjson.dumps(record)), "time": TIME}
+        line = Verdicts()(orjson.dumps({**orjson.loads(orjson.dumps(record)), "time": TIME}))
         for named, replay in zip(POLICIES, replays, strict=True):
             decision = review_object(request, view, named.policy, release)
             denying = [one.rule for one in decision.findings if one.severity is Severity.DENY]
-            assert sorted(replay.denying(record)) == sorted(denying), named.name
+            assert sorted(replay.denying(line)) == sorted(denying), named.name
 
 
 def _request(obj: dict[str, Any], kind: str) -> Request:

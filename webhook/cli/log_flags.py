@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from webhook.preview.lines import Tally
+    from webhook.preview.lines import Line, Tally
 
 
 def add_logs(parser: argparse.ArgumentParser) -> None:
@@ -38,18 +38,33 @@ def _since(text: str) -> str:
 
 def logged(arguments: argparse.Namespace, tally: Tally) -> Iterator[dict[str, Any]]:
     """The audit lines that the flags name. Raises CannotRead."""
-    from webhook.cli.output import complain
     from webhook.preview.lines import records
 
-    files = arguments.logs
+    since = arguments.since
+    for record in records(_files(arguments), tally):
+        if since is None or str(record.get("time")) >= since:
+            yield record
+
+
+def logged_verdicts(arguments: argparse.Namespace, tally: Tally) -> Iterator[Line]:
+    """The same, and of each what a preview needs."""
+    from webhook.preview.lines import verdicts
+
+    since = arguments.since
+    for line in verdicts(_files(arguments), tally):
+        if since is None or str(line.time) >= since:
+            yield line
+
+
+def _files(arguments: argparse.Namespace) -> list[str]:
+    from webhook.cli.output import complain
+
+    files: list[str] = arguments.logs
     if not files:
         files = ["-"]
         if sys.stdin.isatty():
             complain(["note: reading audit lines from standard input; kubectl logs ... | ckptguard ..."])
-    since = arguments.since
-    for record in records(files, tally):
-        if since is None or str(record.get("time")) >= since:
-            yield record
+    return files
 
 
 def could_read(work: Callable[[], bool]) -> bool:

@@ -6,7 +6,7 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from webhook.cli.cluster_flags import add_dump
-from webhook.cli.log_flags import add_logs, could_read, logged, tally_notes
+from webhook.cli.log_flags import add_logs, could_read, logged_verdicts, tally_notes
 from webhook.cli.output import complain
 from webhook.cli.outputs import add_output, write_outputs
 from webhook.model.names import EXCEPTION
@@ -72,8 +72,8 @@ def run(arguments: argparse.Namespace) -> int:
     preview = Preview(arguments.by)
 
     def count() -> bool:
-        for record in logged(arguments, tally):
-            preview.add(record, denying)
+        for line in logged_verdicts(arguments, tally):
+            preview.add(line, denying)
         return True
 
     if not could_read(count):

@@ -103,21 +103,10 @@ class Excuses:
         for index in (index_of(self._policy), self._granted):
             if index is None or isinstance(index, Gap):
                 continue
-            mark = self._mark(rule, at) if index.by_fingerprint else ""
-            for one in index.may_fit(rule, request):
-                if one.is_for(request):
-                    marks = one.entry.match.fingerprints
-                    if not marks or (mark or self._mark(rule, at)) in marks:
-                        yield one.excuse
-            if mark:
-                yield from (one.excuse for one in index.of_fingerprint(rule, request, mark))
+            yield from fitting(index, rule, request, at)
         for excuse in self._annotated:
             if rule in excuse.rules:
                 yield excuse
-
-    def _mark(self, rule: str, at: Origin) -> str:
-        request = self._request
-        return fingerprint(rule, request.kind, request.namespace, request.name, place_of(at, self._label))
 
     def _read(self) -> None:
         from webhook.model.annotated import Void, read_annotation
@@ -182,6 +171,26 @@ class Excuses:
             f"metadata:\n  annotations:\n    {ALLOW}: |-\n      {void.fix}" if void.fix[:1] != "#" else void.fix,
             subject=str(void.line),
         )
+
+
+def fitting(index: Exceptions, rule: str, request: Request, at: Origin | str) -> Iterator[Excuse]:
+    """The excuses for one finding, the latest end first, and then those for its fingerprint.
+
+    ``at`` is its place: of a log already as ``place_of`` writes it.
+    """
+    mark = _mark(rule, request, at) if rule in index.fingerprinted else ""
+    for one in index.may_fit(rule, request):
+        if one.is_for(request):
+            marks = one.entry.match.fingerprints
+            if not marks or (mark or _mark(rule, request, at)) in marks:
+                yield one.excuse
+    if mark:
+        yield from (one.excuse for one in index.of_fingerprint(rule, request, mark))
+
+
+def _mark(rule: str, request: Request, at: Origin | str) -> str:
+    place = at if isinstance(at, str) else place_of(at, f"{request.kind}/{request.name}")
+    return fingerprint(rule, request.kind, request.namespace, request.name, place)
 
 
 def index_of(policy: Policy) -> Exceptions | None:

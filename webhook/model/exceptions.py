@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from operator import attrgetter
 from typing import Final
 
 from msgspec import Struct
@@ -19,12 +20,17 @@ OBJECT: Final = f"{EXCEPTION}/"
 """What the source of an excuse begins with that a CheckpointException makes."""
 
 
+_ORDER: Final = attrgetter("order")
+
+
 class Filed(Struct, frozen=True, gc=False):
     """An entry, and the excuse that it makes."""
 
     # Ten thousand of them live for long: the collector has nothing to look for in texts.
     entry: Exemption
     excuse: Excuse
+    order: float
+    """The later it ends, the less."""
 
     def is_for(self, request: Request) -> bool:
         """Whether all its conditions fit, but for fingerprints."""
@@ -56,8 +62,8 @@ class Exceptions:
         self._entries: Mapping[str, Exemption] = {}
         self.every: list[Filed] = []
         """All of them, the latest end first."""
-        self.by_fingerprint = False
-        """Whether any was filed under one fault's fingerprint."""
+        self.fingerprinted: set[str] = set()
+        """The rules of which any was filed under one fault's fingerprint."""
         self._shelves: dict[str, _Shelf] = {}
         for _ in self.filing(entries):
             pass
@@ -67,7 +73,7 @@ class Exceptions:
         """Those of the CheckpointExceptions of one namespace, by name; how far ahead they end is not known."""
         made = cls()
         made._entries = entries
-        for _ in made._file(Filed(entry, _excuse(f"{OBJECT}{name}", entry, False)) for name, entry in entries.items()):
+        for _ in made._file(_filed(entry, _excuse(f"{OBJECT}{name}", entry, False)) for name, entry in entries.items()):
             pass
         return made
 
@@ -77,14 +83,14 @@ class Exceptions:
 
     def filing(self, entries: Iterable[Exemption]) -> Iterator[None]:
         """File all of them, once, in steps: whoever makes it may do something else after each."""
-        return self._file(Filed(one, _excuse(f"exceptions[{number}]", one)) for number, one in enumerate(entries))
+        return self._file(_filed(one, _excuse(f"exceptions[{number}]", one)) for number, one in enumerate(entries))
 
     def _file(self, entries: Iterable[Filed]) -> Iterator[None]:
         every = self.every
         for one in entries:
             every.append(one)
             yield
-        every.sort(key=_end)
+        every.sort(key=_ORDER)
         shared: Counter[tuple[str, str]] = Counter()
         for one in every:
             for condition, keys in _conditions(one.entry):
@@ -103,7 +109,8 @@ class Exceptions:
         for rule, by_condition in filed.items():
             shelf = self._shelves[rule] = _Shelf()
             yield from shelf.filing(by_condition)
-            self.by_fingerprint = self.by_fingerprint or bool(shelf.fingerprints)
+            if shelf.fingerprints:
+                self.fingerprinted.add(rule)
 
     def may_fit(self, rule: str, request: Request) -> Sequence[Filed]:
         """The exceptions of a rule that may be for this object and caller, the latest end first: ask ``is_for``."""
@@ -175,8 +182,8 @@ class _Shelf:
                 found = [*found, *some] if found else some
         if type(found) is tuple:
             return found  # what lies under one key lies by its end
-        # One may lie under two keys that both fit.
-        return sorted({id(one): one for one in found}.values(), key=_end)
+        # One may lie under two keys that both fit: to ask it twice costs less than to look for it.
+        return sorted(found, key=_ORDER)
 
 
 def labels_of(request: Request) -> Mapping[str, str]:
@@ -187,7 +194,10 @@ def labels_of(request: Request) -> Mapping[str, str]:
 
 
 def _any_fits(patterns: tuple[str, ...], name: str) -> bool:
-    return any(is_glob(pattern) and fits(pattern, name) for pattern in patterns)
+    for pattern in patterns:  # noqa: SIM110 - this is asked for each line of a log, and mostly of one pattern
+        if fits(pattern, name):
+            return True
+    return False
 
 
 def _conditions(entry: Exemption) -> Iterator[tuple[str, list[str]]]:
@@ -212,8 +222,8 @@ def _bucket(key: str) -> str:
     return f"{begins_with(key)}*" if is_glob(key) else key
 
 
-def _end(one: Filed) -> float:
-    return -one.excuse.end
+def _filed(entry: Exemption, excuse: Excuse) -> Filed:
+    return Filed(entry, excuse, -excuse.end)
 
 
 def _excuse(source: str, entry: Exemption, bounded: bool = True) -> Excuse:

@@ -17,8 +17,14 @@ def is_glob(text: str) -> bool:
 
 def fits(pattern: str, name: str) -> bool:
     """Whether the whole name fits. At most their lengths multiplied, whatever the pattern."""
-    if not is_glob(pattern):
-        return pattern == name
+    head, starred, rest = pattern.partition("*")
+    if "?" not in head:  # most have one star, at their end
+        if not starred:
+            return pattern == name
+        if not name.startswith(head):
+            return False
+        if not rest:
+            return True
     at = here = 0
     star, resume = -1, 0
     while here < len(name):
@@ -68,14 +74,13 @@ class Globs(Generic[Value]):
 
     def may_fit(self, name: str) -> Sequence[Value]:
         """The values whose pattern may fit."""
-        whole = self._whole.get(name, ())
-        if not self._lengths or self._lengths[0] > len(name):
-            return whole
-        found = [*whole]
+        found: Sequence[Value] = self._whole.get(name, ())
+        begun, most = self._begun, len(name)
         for length in self._lengths:
-            if length > len(name):
+            if length > most:
                 break
-            found += self._begun.get(name[:length], ())
+            if some := begun.get(name[:length]):
+                found = [*found, *some] if found else some
         return found
 
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Sequence
+from typing import Final
 
 from msgspec import Struct, field
+
+from webhook.preview.lines import Line
 
 KEYS: Final = ("namespace", "rule", "user")
 """What may be counted by."""
 _GROUPS: Final = 50_000
 _OTHERS: Final = "(others)"
 _EXAMPLES: Final = 3
-Denying = Callable[[Mapping[str, Any]], Sequence[str]]
+Denying = Callable[[Line], Sequence[str]]
 """The rules that would refuse a line's request."""
 
 
@@ -50,41 +52,41 @@ class Preview(Struct):
     last: str = ""
     """The times of the first and the last line that counted."""
 
-    def add(self, record: Mapping[str, Any], denying: Denying) -> None:
+    def add(self, line: Line, denying: Denying) -> None:
         """Count one line."""
-        get = record.get
-        if get("webhook") != "validate" or get("dryRun") or get("operation") == "DELETE":
+        if line.webhook != "validate" or line.dry_run or line.operation == "DELETE":
             return
-        mode = get("mode")
+        mode = line.mode
         self.requests += 1
-        self.last = get("time") or self.last
+        self.last = line.time or self.last
         if not self.first:
             self.first = self.last
-        if get("verdict") == "deny":
+        if line.verdict == "deny":
             self.refused += 1
         if mode == "off" or mode == "exempt":
             self.not_judged += 1
             return
-        if "wouldBe" not in record and mode in ("warn", "audit"):
+        if line.would_be is None and mode in ("warn", "audit"):
             self.older += 1
             return
-        if not record["findings"]:
+        if not line.findings:
             return
-        rules = denying(record)
+        rules = denying(line)
         if not rules:
             return
         self.denied += 1
         if mode == "audit":
             self.unfilled += 1
-        told = (get("kind"), get("name") or f"{get('generateName') or ''}*")
-        for group in self._groups_of(get("namespace"), get("user"), tuple(rules)):
+        told = (line.kind, line.name or f"{line.generate_name or ''}*")
+        for group in self._groups_of(line.namespace, line.user, tuple(rules)):
             group.denied += 1
             seen = group.seen
             if not seen or seen[-1] != told:
                 if told in seen:
                     seen.remove(told)
                 seen.append(told)
-                del seen[:-_EXAMPLES]
+                if len(seen) > _EXAMPLES:
+                    del seen[0]
 
     def _groups_of(self, namespace: object, user: object, rules: tuple[str, ...]) -> list[Group]:
         """The rows that a request counts in, each once; remembered, since most lines are like some before."""
@@ -108,13 +110,13 @@ class Preview(Struct):
         return sorted(self.groups.items(), key=lambda row: (-row[1].denied, row[0]))
 
 
-def as_logged(record: Mapping[str, Any]) -> list[str]:
+def as_logged(line: Line) -> list[str]:
     """The rules that mode ``enforce`` refuses the request for, by the policy that was in force."""
-    if record.get("wouldBe", record.get("verdict")) != "deny":
+    if (line.verdict if line.would_be is None else line.would_be) != "deny":
         return []
-    return [one["rule"] for one in record["findings"] if one.get("enforced", one["severity"]) == "deny"]
+    return [one["rule"] for one in line.findings if one.get("enforced", one["severity"]) == "deny"]
 
 
-def nothing(record: Mapping[str, Any]) -> list[str]:
+def nothing(line: Line) -> list[str]:
     """Modes other than ``enforce`` refuse nothing."""
     return []

@@ -6,12 +6,15 @@ compared with a limit. What a rule did not find then is not in the log: a rule t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from datetime import datetime
 from typing import Any, Final, cast
 
+from msgspec import Struct
 from msgspec.structs import replace
 
-from webhook.decision.excuses import Excuses, index_of
+from webhook.decision.excuses import Excuses, fitting, index_of
 from webhook.decision.in_force import in_named
 from webhook.decision.severity import settled
 from webhook.model.cluster import ClusterView, Gap
@@ -22,12 +25,26 @@ from webhook.model.moment import parse_duration, parse_moment
 from webhook.model.names import ALLOW
 from webhook.model.policy import MEASURED, Policy, Selector
 from webhook.model.request import Request
+from webhook.preview.lines import Findings, Line
 
 _SEVERITY: Final = {one.value: one for one in Severity}
 Granted = Callable[[str], Exceptions | Gap]
 """The CheckpointExceptions of a namespace."""
+_MOST: Final = 10_000
+"""Namespaces that are remembered, and lists of findings that were weighed."""
+_EXEMPT: Final = Policy()
+"""Stands for a namespace that is exempt."""
 _OF_POLICY: Final = "exceptions["
 """What the source of an exception begins with that was an entry of the policy of then."""
+
+
+class _Heavy(Struct, frozen=True):
+    """The findings of a line that deny by a policy, exceptions apart, and the rule of each."""
+
+    rules: tuple[str, ...]
+    findings: list[Mapping[str, Any]]
+    excusable: bool
+    """Whether there may be an exception for one."""
 
 
 class _Logged:
@@ -54,6 +71,7 @@ class Replay:
         self._granted = granted
         self._cluster = cast(ClusterView, _Logged(granted))
         self._known: dict[str, Policy] = {}
+        self._heavy: dict[tuple[int, int], _Heavy] = {}
 
     def notes(self) -> list[str]:
         """What the log does not hold of what the policy asks for."""
@@ -74,48 +92,59 @@ class Replay:
             )
         return told
 
-    def denying(self, record: Mapping[str, Any]) -> list[str]:
+    def denying(self, line: Line) -> Sequence[str]:
         """The rules that would refuse the request in mode ``enforce``; ids may come twice."""
-        policy = self._in(str(record.get("namespace") or ""))
+        namespace = line.namespace or ""
+        policy = self._known.get(namespace) or self._in(str(namespace))
         exempt = self._policy.exempt
-        if policy is None or record.get("user") in exempt.users or record.get("runtime") in exempt.runtimes:
-            return []
-        request: Request | None = None
-        rules = []
-        for finding in record["findings"]:
-            rule = finding["rule"]
-            if _weighed(policy, rule, finding) is not Severity.DENY:
-                continue
-            if policy.exceptions or "exception" in finding or self._granted is not None:
-                request = request or _request(record)
-                if self._excused(policy, request, record, finding):
-                    continue
-            rules.append(rule)
-        return rules
+        if policy is _EXEMPT or line.user in exempt.users or line.runtime in exempt.runtimes:
+            return ()
+        heavy = self._heavy_of(policy, line.findings)
+        if not heavy.excusable:
+            return heavy.rules
+        request = _request(line)
+        return [
+            rule
+            for rule, finding in zip(heavy.rules, heavy.findings, strict=True)
+            if not self._excused(policy, request, line, rule, finding)
+        ]
 
-    def _in(self, namespace: str) -> Policy | None:
-        """The policy of a namespace, of which the log has no labels; None where it exempts all of it."""
-        if namespace in self._policy.exempt.namespaces:
-            return None
-        known = self._known.get(namespace)
-        if known is None:
-            if len(self._known) > 10_000:
-                self._known.clear()
-            known = self._known[namespace] = in_named(self._policy, namespace)
+    def _heavy_of(self, policy: Policy, findings: Sequence[Mapping[str, Any]]) -> _Heavy:
+        """Of the findings those that deny, exceptions apart; worked out once for all lines that have the same."""
+        if not isinstance(findings, Findings):
+            return self._weigh(policy, findings)
+        key = (findings.number, id(policy))  # a policy of a namespace lives as long as this table
+        found = self._heavy.get(key)
+        if found is None:
+            if len(self._heavy) > _MOST:
+                self._heavy.clear()
+            found = self._heavy[key] = self._weigh(policy, findings)
+        return found
+
+    def _weigh(self, policy: Policy, findings: Sequence[Mapping[str, Any]]) -> _Heavy:
+        heavy = [one for one in findings if _weighed(policy, one["rule"], one) is Severity.DENY]
+        asked = bool(policy.exceptions) or self._granted is not None
+        excusable = bool(heavy) and (asked or any("exception" in one for one in heavy))
+        return _Heavy(tuple([one["rule"] for one in heavy]), heavy, excusable)
+
+    def _in(self, namespace: str) -> Policy:
+        """The policy of a namespace, of which the log has no labels; ``_EXEMPT`` where all of it is exempt."""
+        if len(self._known) > _MOST:
+            self._known.clear()
+            self._heavy.clear()
+        exempt = namespace in self._policy.exempt.namespaces
+        known = self._known[namespace] = _EXEMPT if exempt else in_named(self._policy, namespace)
         return known
 
-    def _excused(self, policy: Policy, request: Request, record: Mapping[str, Any], finding: Mapping[str, Any]) -> bool:
+    def _excused(self, policy: Policy, request: Request, line: Line, rule: str, finding: Mapping[str, Any]) -> bool:
         """Whether an exception keeps a finding from refusing the request, which has no time yet."""
-        rule = finding["rule"]
-        given = self._given(policy, rule, finding)
+        given = self._given(policy, rule, finding) if "exception" in finding else ()
         if self._granted is None and not given:
-            index = index_of(policy)
-            if index is None or not (index.by_fingerprint or index.may_fit(rule, request)):
-                return False
+            return _excused_by(policy, request, line, rule, str(finding["at"]))
         # Any field will do for the object's own: ``at`` is written as a place already.
-        at = Origin(f"{request.kind}/{request.name}", str(finding["at"]), "")
-        timed = replace(request, at=parse_moment(str(record.get("time"))) or 0.0)
-        return Excuses(timed, self._cluster, policy, given).weigh(rule, at, Severity.DENY)[0] is not Severity.DENY
+        place = Origin(f"{request.kind}/{request.name}", str(finding["at"]), "")
+        timed = replace(request, at=_time(line))
+        return Excuses(timed, self._cluster, policy, given).weigh(rule, place, Severity.DENY)[0] is not Severity.DENY
 
     def _given(self, policy: Policy, rule: str, finding: Mapping[str, Any]) -> list[Excuse]:
         """What excused the finding then and is no part of a policy: a line of an annotation, another object."""
@@ -130,6 +159,31 @@ class Replay:
         end = parse_moment(until)
         end = float("inf") if end is None else end
         return [Excuse((rule,), str(given.get("reason")), str(given.get("owner")), until, end, source)]
+
+
+def _excused_by(policy: Policy, request: Request, line: Line, rule: str, at: str) -> bool:
+    """As ``Excuses`` has it of the policy alone: one that has not ended, and on UPDATE one that has."""
+    index = index_of(policy)
+    if index is None:
+        return False
+    now: float | None = None
+    for excuse in fitting(index, rule, request, at):
+        if request.operation == "UPDATE":
+            return True
+        if now is None:
+            now = _time(line)
+        if not now or now < excuse.end:
+            return True
+    return False
+
+
+def _time(line: Line) -> float:
+    """When the request was; 0 where the line does not say."""
+    text = line.time
+    if type(text) is str and text[-1:] == "Z":
+        with suppress(ValueError):  # as the guard writes it
+            return datetime.fromisoformat(text).timestamp()
+    return parse_moment(str(text)) or 0.0
 
 
 def _weighed(policy: Policy, rule: str, finding: Mapping[str, Any]) -> Severity | None:
@@ -158,13 +212,13 @@ def _within(policy: Policy, rule: str, measure: Any) -> bool:
     return Measure(measure["value"], "", **{side: limit}).kept
 
 
-def _request(record: Mapping[str, Any]) -> Request:
-    name = record.get("name") or record.get("generateName") or ""
+def _request(line: Line) -> Request:
     return Request(
-        "UPDATE" if record.get("operation") == "UPDATE" else "CREATE",
-        str(record.get("kind")),
-        str(record.get("namespace") or ""),
-        str(name),
+        "UPDATE" if line.operation == "UPDATE" else "CREATE",
+        str(line.kind),
+        str(line.namespace or ""),
+        str(line.name or line.generate_name or ""),
         {},
-        user=str(record.get("user") or ""),
+        None,
+        str(line.user or ""),
     )

@@ -58,7 +58,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _requests(logs: list[str], old: Policy, new: Policy) -> dict[str, Any] | None:
     """What both would refuse in mode enforce; None, and why, where a log cannot be read."""
     from webhook.preview.count import Preview
-    from webhook.preview.lines import CannotRead, Tally, records
+    from webhook.preview.lines import CannotRead, Tally, verdicts
     from webhook.preview.replay import Replay
 
     tally = Tally()
@@ -68,17 +68,17 @@ def _requests(logs: list[str], old: Policy, new: Policy) -> dict[str, Any] | Non
     counts = {"more": 0, "fewer": 0}
     first, second = Preview(("rule",)), Preview(("rule",))
     try:
-        for record in records(logs, tally):
+        for line in verdicts(logs, tally):
             was, now = first.denied, second.denied
-            first.add(record, by_old.denying)
-            second.add(record, by_new.denying)
+            first.add(line, by_old.denying)
+            second.add(line, by_new.denying)
             was, now = first.denied - was, second.denied - now
             if was == now:
                 continue
             which, examples = ("more", more) if now else ("fewer", fewer)
             counts[which] += 1
-            name = record.get("name") or f"{record.get('generateName') or ''}*"
-            examples.append(f"{record.get('namespace') or '-'}/{record.get('kind')}/{name}")
+            name = line.name or f"{line.generate_name or ''}*"
+            examples.append(f"{line.namespace or '-'}/{line.kind}/{name}")
             del examples[:-_EXAMPLES]
     except CannotRead as error:
         complain([f"error: {error}"])
