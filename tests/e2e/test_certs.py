@@ -591,6 +591,41 @@ def test_a_keeper_whose_lease_is_deleted_goes_on(site: Site) -> None:
         site.plane.kubectl("delete", "endpointslice", "checkpoint-guard-e2e", "-n", NAMESPACE, "--ignore-not-found")
 
 
+@pytest.mark.full  # the thing itself is a unit test; this is the API server's own Forbidden, and takes most of a minute
+def test_a_keeper_that_may_not_have_its_lease_opens_and_shuts_nothing(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The right to the Lease is taken away while it works, and given back: it says so, waits, and goes on."""
+    monkeypatch.setenv("CKPTGUARD_IGNORE_AFTER", "10s")
+    rights = [one for one in yaml.safe_load_all(RIGHTS.read_text()) if one["kind"] == "Role"]
+    fewer = json.loads(json.dumps(rights))
+    for one in fewer:
+        one["rules"] = [rule for rule in one["rules"] if "coordination.k8s.io" not in rule["apiGroups"]]
+    as_installed(site)
+    site.plane.apply(endpoint(ready=True))
+    try:
+        with site.running() as keeper:
+            wait_until("Fail", lambda: policies(site)["validate"] == "Fail", 20, 0.2)
+            site.plane.apply(*fewer)
+            soon("it says why", lambda: 'cannot get resource "leases"' in keeper.log_tail(), 20)
+            site.plane.apply(endpoint(ready=False))
+            time.sleep(16)
+            assert policies(site)["validate"] == "Fail"  # it does not open the gate for a time in which it did not look
+            as_installed(site)
+            time.sleep(4)
+            assert policies(site)["validate"] == "Ignore"  # nor shut it
+            assert keeper.running
+
+            site.plane.apply(*rights)
+            time.sleep(4)
+            assert policies(site)["validate"] == "Ignore"  # nobody is ready
+            site.plane.apply(endpoint(ready=True))
+            wait_until("Fail again", lambda: policies(site)["validate"] == "Fail", 15, 0.2)
+    finally:
+        site.plane.apply(*rights)
+        site.plane.kubectl("delete", "endpointslice", "checkpoint-guard-e2e", "-n", NAMESPACE, "--ignore-not-found")
+
+
 def test_beside_cert_manager_a_keeper_with_fewer_rights_does_it(site: Site, tmp_path: Path) -> None:
     rights = CLONE / "deploy" / "overlays" / "cert-manager" / "keeper-rbac.yaml"
     site.plane.apply(*yaml.safe_load_all(rights.read_text()))

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +20,14 @@ MINUTES = float(os.environ.get("E2E_MINUTES") or 1)
 """Of load for each of the figures that are taken under load; 10 is what docs/operations.md quotes."""
 
 
-def rendered(image: str, folder: str = "overlays/self-signed") -> list[Object]:
-    """`kustomize build` of a folder of `deploy/`, as an overlay that names another image."""
+def rendered(image: str, folder: str = "overlays/self-signed", components: Sequence[str] = ()) -> list[Object]:
+    """`kustomize build` of a folder of `deploy/`, as an overlay that names another image, and components if need be."""
     repository, _, tag = image.rpartition(":")
     with tempfile.TemporaryDirectory() as place:
         up = "../" * (len(Path(place).resolve().parts) - 1)
         overlay = {
             "resources": [up + str((DEPLOY / folder).resolve())[1:]],
+            "components": [up + str((DEPLOY / "components" / one).resolve())[1:] for one in components],
             "images": [{"name": "ghcr.io/checkpoint-guard/checkpoint-guard", "newName": repository, "newTag": tag}],
         }
         (Path(place) / "kustomization.yaml").write_text(yaml.safe_dump(overlay))
@@ -107,6 +109,39 @@ def left_over(nodes: Nodes) -> list[str]:
 def wait_for_nothing(nodes: Nodes) -> None:
     """Pods take their grace period."""
     wait_until(lambda: not left_over(nodes), 90, f"nothing is left: {left_over(nodes)}", 3)
+
+
+def lost_runtime(namespace: str) -> Object:
+    """A runtime whose checkpoints are gone with the pod."""
+    container = {
+        "name": "node",
+        "image": "python:3.12-slim",
+        "command": ["python", "-c", "pass"],
+        "env": [{"name": "CKPT_DIR", "value": "/ckpt"}],
+        "volumeMounts": [{"name": "ckpt", "mountPath": "/ckpt"}],
+    }
+    pod = {"containers": [container], "volumes": [{"name": "ckpt", "emptyDir": {}}]}
+    labels = {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}
+    job = {"name": "node", "template": {"metadata": {"labels": labels}, "spec": {"template": {"spec": pod}}}}
+    return {
+        "apiVersion": "trainer.kubeflow.org/v1alpha1",
+        "kind": "TrainingRuntime",
+        "metadata": {"name": "lost", "namespace": namespace, "labels": {"trainer.kubeflow.org/framework": "plain"}},
+        "spec": {"mlPolicy": {"numNodes": 1}, "template": {"spec": {"replicatedJobs": [job]}}},
+    }
+
+
+def suspended_run(namespace: str, name: str) -> Object:
+    """A suspended run of it."""
+    return {
+        "apiVersion": "trainer.kubeflow.org/v1alpha1",
+        "kind": "TrainJob",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {
+            "runtimeRef": {"apiGroup": "trainer.kubeflow.org", "kind": "TrainingRuntime", "name": "lost"},
+            "suspend": True,
+        },
+    }
 
 
 def _jobs(nodes: Nodes) -> str:

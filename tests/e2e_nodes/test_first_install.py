@@ -39,8 +39,8 @@ def test_an_image_that_cannot_be_pulled_stops_nobody(nodes: Nodes) -> None:
     wait_until(lambda: bool(_reasons(nodes) & waits), 120, "an image that is not there is told of", 1)
     assert _policies(nodes)[VALIDATE] == "Ignore"
     # For good: a runtime and a run that would lose everything.
-    assert _create(nodes, _lost_runtime()).returncode == 0
-    assert _create(nodes, _run("lost")).returncode == 0
+    assert _create(nodes, guard.lost_runtime(TEAM)).returncode == 0
+    assert _create(nodes, guard.suspended_run(TEAM, "lost")).returncode == 0
     done = ckptguard(nodes, "install-check", "--timeout", "0")
     assert done.returncode == 1
     assert "Ignore: TrainJobs pass unjudged while no pod answers" in done.stdout, done.stdout
@@ -83,7 +83,7 @@ def test_with_all_replicas_killed_a_create_is_refused(nodes: Nodes) -> None:
     _kill(nodes)
     try:
         time.sleep(SECONDS)
-        refused = _create(nodes, _run("late"), "--dry-run=server")
+        refused = _create(nodes, guard.suspended_run(TEAM, "late"), "--dry-run=server")
         assert refused.returncode != 0
         assert f'failed calling webhook "{VALIDATE}"' in refused.stderr
         assert _resume(nodes, "lost", True).returncode == 0  # an UPDATE passes
@@ -101,11 +101,16 @@ def test_with_ignore_after_it_passes_then_and_fails_closed_again(nodes: Nodes) -
         gone = time.monotonic()
 
         def unanswered() -> bool:  # a container that was killed by force answers for a moment longer
-            refused = _create(nodes, _run("late"), "--dry-run=server")
+            refused = _create(nodes, guard.suspended_run(TEAM, "late"), "--dry-run=server")
             return f'failed calling webhook "{VALIDATE}"' in refused.stderr
 
         wait_until(unanswered, IGNORE_AFTER, "nobody answers", 0.5)
-        wait_until(lambda: _create(nodes, _run("late"), "--dry-run=server").returncode == 0, 90, "it passes", 1)
+        wait_until(
+            lambda: _create(nodes, guard.suspended_run(TEAM, "late"), "--dry-run=server").returncode == 0,
+            90,
+            "it passes",
+            1,
+        )
         took = time.monotonic() - gone
         log(f"no pod: refused at first, passes after {took:.0f} s with CKPTGUARD_IGNORE_AFTER={IGNORE_AFTER}s")
         assert took > IGNORE_AFTER - 5
@@ -120,12 +125,12 @@ def test_with_ignore_after_it_passes_then_and_fails_closed_again(nodes: Nodes) -
 def test_the_emergency_switch_is_two_lines_and_stays(nodes: Nodes) -> None:
     _kill(nodes)
     guard.switch_off(nodes)  # the two lines
-    assert _create(nodes, _run("free")).returncode == 0
+    assert _create(nodes, guard.suspended_run(TEAM, "free")).returncode == 0
     _revive(nodes)
     time.sleep(2 * SECONDS)  # the keeper has had its turn more than once
     for kind in ("validatingwebhookconfiguration", "mutatingwebhookconfiguration"):
         assert nodes.get(kind, "checkpoint-guard") is None
-    assert _create(nodes, _run("free-too")).returncode == 0
+    assert _create(nodes, guard.suspended_run(TEAM, "free-too")).returncode == 0
 
 
 def _create(nodes: Nodes, obj: Object, *flags: str) -> subprocess.CompletedProcess[str]:
@@ -138,7 +143,7 @@ def _resume(nodes: Nodes, name: str, suspend: bool) -> subprocess.CompletedProce
 
 
 def _refused_by_the_guard(nodes: Nodes) -> bool:
-    done = _create(nodes, _run("bad"), "--dry-run=server")
+    done = _create(nodes, guard.suspended_run(TEAM, "bad"), "--dry-run=server")
     return done.returncode != 0 and "[ephemeral-checkpoint]" in done.stderr
 
 
@@ -183,36 +188,3 @@ def _set_ignore_after(nodes: Nodes, value: str) -> None:
     word = f"CKPTGUARD_IGNORE_AFTER={value}" if value else "CKPTGUARD_IGNORE_AFTER-"
     nodes.run("set", "env", "deployment/checkpoint-guard-certs", "-n", NAMESPACE, word)
     nodes.rolled_out("checkpoint-guard-certs")
-
-
-def _lost_runtime() -> Object:
-    """A runtime whose checkpoints are gone with the pod."""
-    container = {
-        "name": "node",
-        "image": "python:3.12-slim",
-        "command": ["python", "-c", "pass"],
-        "env": [{"name": "CKPT_DIR", "value": "/ckpt"}],
-        "volumeMounts": [{"name": "ckpt", "mountPath": "/ckpt"}],
-    }
-    pod = {"containers": [container], "volumes": [{"name": "ckpt", "emptyDir": {}}]}
-    labels = {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}
-    job = {"name": "node", "template": {"metadata": {"labels": labels}, "spec": {"template": {"spec": pod}}}}
-    return {
-        "apiVersion": "trainer.kubeflow.org/v1alpha1",
-        "kind": "TrainingRuntime",
-        "metadata": {"name": "lost", "namespace": TEAM, "labels": {"trainer.kubeflow.org/framework": "plain"}},
-        "spec": {"mlPolicy": {"numNodes": 1}, "template": {"spec": {"replicatedJobs": [job]}}},
-    }
-
-
-def _run(name: str) -> Object:
-    """A suspended run of it."""
-    return {
-        "apiVersion": "trainer.kubeflow.org/v1alpha1",
-        "kind": "TrainJob",
-        "metadata": {"name": name, "namespace": TEAM},
-        "spec": {
-            "runtimeRef": {"apiGroup": "trainer.kubeflow.org", "kind": "TrainingRuntime", "name": "lost"},
-            "suspend": True,
-        },
-    }
