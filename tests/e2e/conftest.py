@@ -105,29 +105,60 @@ def pytest_configure(config: pytest.Config) -> None:
     )
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+NEWEST = next(iter(RELEASES))
+SINGLE = ("upgrade", "rehearsal")
+"""Modules each of whose tests has a cluster of its own, or none."""
+ALONE = ("certs", "cluster_lines", "cluster_faults", "cluster_cli", "scan_faults", "scan")
+"""Modules with a cluster of their own. The tests of certificates last as long as all others of their release."""
+BESIDE = ("cluster_bundle", "policy_life", "checkpoint_exceptions", "scan_copies", "runs_list", "runtime_changes")
+"""Modules on a second cluster of the newest release, so that no worker has to do most of the work."""
+LONGEST = ("cluster_lines", NEWEST, "2.0.1", "certs", "beside", "2.2.1", "2.1.0", "upgrade", "cluster_faults")
+"""What is begun first, so that all workers end together."""
+
+
+def _module(nodeid: str) -> str:
+    return nodeid.partition("::")[0].rpartition("/test_")[2].removesuffix(".py")
+
+
+def cluster_of(nodeid: str) -> str:
+    """Which tests run on one cluster, one after the other."""
+    module = _module(nodeid)
+    if module in SINGLE:
+        return nodeid
+    if module in ALONE:
+        return module
+    found = re.search(r"\[.*?((kueue-)?\d+\.\d+\.\d+)", nodeid)
+    release = found[1] if found else None
+    if module in BESIDE and release in (None, NEWEST):
+        return "beside"
+    return release or module
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> Iterator[None]:
     _, *between, _ = RELEASES
     for item in items:
         if item.get_closest_marker("ends") is not None and any(f"[{name}" in item.nodeid for name in between):
             item.add_marker("full")
+    yield
+    ranks = {name: rank for rank, name in enumerate(LONGEST)}
+    order = {
+        item: ranks.setdefault(_module(item.nodeid), len(ranks)) for item in items if _module(item.nodeid) in SINGLE
+    }
+    order |= {item: ranks.setdefault(cluster_of(item.nodeid), len(ranks)) for item in items if item not in order}
+    items.sort(key=order.__getitem__)
 
 
 @pytest.hookimpl(optionalhook=True)  # there is no such hook without pytest-xdist
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
-    """Has pytest-xdist run all tests of one cluster on one worker, so that each cluster is started once.
-
-    Those of certificates last as long as all others of their release: they have a cluster of their own.
-    """
+    """Has pytest-xdist run all tests of one cluster on one worker, so that each cluster is started once."""
     from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
 
     class ByCluster(LoadScopeScheduling):  # type: ignore[misc]
         def _split_scope(self, nodeid: str) -> str:
-            cluster = re.search(r"\[.*?((kueue-)?\d+\.\d+\.\d+)", nodeid)
-            if cluster is None:
-                return nodeid
-            return f"certs-{cluster[1]}" if "/test_certs.py" in nodeid else cluster[1]
+            return cluster_of(nodeid)
 
+    config.option.loadscopereorder = False  # not by how many they are, but in the order of above
     return ByCluster(config, log)
 
 

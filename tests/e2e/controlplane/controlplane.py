@@ -90,6 +90,9 @@ class ControlPlane(Cluster):
         """The API server's audit log: writes to Trainer's objects, with their bodies and annotations."""
         self.authority = Authority()
         """Signs every serving certificate here; webhooks of tests may use it too."""
+        self._audited: list[tuple[dict[str, str | None], bytes]] = []
+        """The lines of the audit log that were read, with what they are about."""
+        self._audit_read = 0
         (self._etcd_port, self._etcd_peer_port, self._api_port, self._manager_port, self._trainer_port,
          self._trainer_health, self._jobset_port, self._jobset_health, self._kueue_port, self._kueue_health,
          ) = free_ports(10)  # fmt: skip
@@ -167,22 +170,25 @@ class ControlPlane(Cluster):
 
         `wanted` may name `verb`, `resource`, `namespace`, `name`, `user`.
         """
+        self._read_audit_log()
+        return [json.loads(line) for about, line in self._audited if wanted.items() <= about.items()]
+
+    def _read_audit_log(self) -> None:
+        """What is new in it. With the bodies in it, it has many megabytes after a hundred tests."""
         if not self.audit_log.exists():
-            return []
-        events = []
-        for line in self.audit_log.read_text().splitlines(keepends=True):
-            if not line.endswith("\n"):  # still being written
-                continue
-            event: Object = json.loads(line)
-            about = event.get("objectRef", {})
-            seen = {
-                "verb": event["verb"],
-                "user": event["user"].get("username"),
-                **{key: about.get(key) for key in ("resource", "namespace", "name")},
-            }
-            if all(seen[key] == value for key, value in wanted.items()):
-                events.append(event)
-        return events
+            return
+        if self.audit_log.stat().st_size < self._audit_read:  # it was turned into an older one
+            self._audit_read = 0
+        with self.audit_log.open("rb") as log:
+            log.seek(self._audit_read)
+            for line in log:
+                if not line.endswith(b"\n"):  # still being written
+                    break
+                self._audit_read += len(line)
+                event: Object = json.loads(line)
+                about = {key: event.get("objectRef", {}).get(key) for key in ("resource", "namespace", "name")}
+                seen = about | {"verb": event["verb"], "user": event["user"].get("username")}
+                self._audited.append((seen, line))
 
     def wait_for_audit_event(
         self, until: Callable[[Object], object] = lambda event: True, timeout: float = 10, **wanted: str
