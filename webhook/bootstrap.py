@@ -321,7 +321,7 @@ async def _directories(
 
 async def _directories_again(tables: Tables, connection: Connection, before: Policy, after: Policy) -> None:
     """Where another variable declares directories now, those of the runs that exist are worked out again."""
-    from webhook.cluster.connection import NoCluster, Refused, Unreachable
+    from webhook.cluster.access import NoCluster, Refused, Unreachable
     from webhook.cluster.kinds import KINDS, TRAINJOB
     from webhook.cluster.watch import Watch
 

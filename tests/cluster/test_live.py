@@ -12,7 +12,8 @@ import pytest
 from aiohttp import web
 
 from tests.cluster.fake_api import FakeApi, until
-from webhook.cluster.connection import Connection, NoCluster, Refused, Unreachable, configuration
+from webhook.cluster.access import NoCluster, Refused, Unreachable
+from webhook.cluster.connection import Connection, configuration
 from webhook.cluster.kinds import CLAIM, CONFIG_MAP, KINDS, NAMESPACE, RUNTIME, VOLUME, WATCHED
 from webhook.cluster.live import LiveView, LiveViews, read_into
 from webhook.cluster.reader import DEFAULT_CLASS, FREE_VOLUMES, Reader

@@ -14,7 +14,7 @@ from prometheus_client import generate_latest
 
 from tests import fast_yaml, golden
 from webhook.bootstrap import _Served
-from webhook.cluster.connection import Refused, Unreachable
+from webhook.cluster.access import Refused, Unreachable
 from webhook.cluster.live_files import _crd_of
 from webhook.cluster.run_table import RunTable
 from webhook.cluster.served import follow_kueue, serves_kueue, told, unknown_parts

@@ -7,7 +7,8 @@ from typing import Any
 
 import jsonpatch
 
-from webhook.runs.api import JSON_PATCH, Answer, Unreachable
+from webhook.cluster.access import Unreachable
+from webhook.runs.api import JSON_PATCH, Answer
 
 Object = dict[str, Any]
 React = Callable[[str, str, Object], Answer | None]

@@ -13,8 +13,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from webhook.cluster.access import Unreachable
 from webhook.model.policy import Policy
-from webhook.runs.api import Answer, Unreachable
+from webhook.runs.api import Answer
 from webhook.runs.clock import Clock
 from webhook.runs.helper import LABEL, MOUNT
 from webhook.runs.kube import Kube

@@ -14,7 +14,8 @@ import pytest
 from tests.runs.fake_cluster import FakeCluster, jobset, trainjob
 from tests.runs.folders import deepspeed, hf, write
 from webhook.cli.delete import say_deleted
-from webhook.runs.api import Answer, Unreachable
+from webhook.cluster.access import Unreachable
+from webhook.runs.api import Answer
 from webhook.runs.delete import delete
 from webhook.runs.drill import drill
 from webhook.runs.restart import LAST_DRILL

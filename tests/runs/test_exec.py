@@ -9,7 +9,8 @@ import pytest
 from kubernetes.stream import ws_client
 from websocket import WebSocketConnectionClosedException
 
-from webhook.runs.api import KubernetesApi, Unreachable
+from webhook.cluster.access import Unreachable
+from webhook.runs.api import KubernetesApi
 
 
 @pytest.fixture

@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 
 from tests.runs.fake import FakeApi
+from webhook.cluster.access import Refused
 from webhook.model.names import INJECTED
 from webhook.model.policy import Defaults, Policy
 from webhook.model.release import Release
-from webhook.runs.api import Answer, Refused
+from webhook.runs.api import Answer
 from webhook.runs.heal import Cluster, Healed, added_words, find_lacking, heal, retries_words
 
 Object = dict[str, Any]

@@ -6,12 +6,13 @@ from typing import Any
 import pytest
 
 from tests.runs.fake import FakeApi, React
+from webhook.cluster.access import Unreachable
 from webhook.model.names import CERTIFICATE, INJECTED
 from webhook.model.policy import Policy
 from webhook.model.release import Release
 from webhook.model.request import Request
 from webhook.runs import samples
-from webhook.runs.api import Answer, Unreachable, parse_warnings
+from webhook.runs.api import Answer, parse_warnings
 from webhook.runs.install_check import Clock, Report, check
 from webhook.runs.installation import Installation, explain_call
 

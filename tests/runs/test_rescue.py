@@ -14,7 +14,8 @@ import pytest
 from tests import fast_yaml, golden
 from tests.runs.fake_cluster import FakeCluster, jobset, stamp
 from webhook.cli import rescue as command
-from webhook.runs.api import Answer, Unreachable
+from webhook.cluster.access import Unreachable
+from webhook.runs.api import Answer
 from webhook.runs.node_is_off import free_from_nodes
 from webhook.runs.rescue import REFUSED, Rescued, rescue
 from webhook.runs.run import CannotDo

@@ -14,8 +14,8 @@ from tests.cli.test_review import Run, run
 from tests.runs.fake import FakeApi
 from tests.scan.clusters import api_of, objects
 from webhook.cli import scan as command
+from webhook.cluster.access import Unreachable
 from webhook.model.policy import Policy
-from webhook.runs.api import Unreachable
 from webhook.scan.cluster import ClusterScan
 from webhook.scan.serve import VERDICTS, Figures, Loop, count, listen, text
 

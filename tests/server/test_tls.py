@@ -18,7 +18,7 @@ from cryptography.x509.oid import NameOID
 
 from tests.certs.cluster import DAY, NAMES, authority, leaf
 from tests.server.serving import UID, body_of, message, review, serving
-from webhook.cluster.connection import Refused, Unreachable
+from webhook.cluster.access import Refused, Unreachable
 from webhook.cluster.registration import Caller, load_callers, parse_callers
 from webhook.server.app import State
 from webhook.server.caller import Caller as WhoAsks

@@ -71,7 +71,8 @@ def trainer_release(text: str) -> Release:
 
 def connect(kubeconfig: Path | None, context: str | None = None) -> KubernetesApi | None:
     """A connection with the rights of whoever runs the command; None, and a line about it, where there is none."""
-    from webhook.runs.api import KubernetesApi, NoCluster
+    from webhook.cluster.access import NoCluster
+    from webhook.runs.api import KubernetesApi
 
     try:
         return KubernetesApi(kubeconfig, context)

@@ -185,9 +185,10 @@ def _class(arguments: argparse.Namespace, policy: Policy) -> tuple[str, bool] | 
 
 def _classes(arguments: argparse.Namespace) -> list[StorageClass] | None:
     from webhook.cli.cluster_flags import connect
+    from webhook.cluster.access import Refused, Unreachable
     from webhook.model.cluster import StorageClass
     from webhook.model.names import DEFAULT_CLASS
-    from webhook.runs.api import Refused, Unreachable, each
+    from webhook.runs.api import each
 
     api = connect(Path(arguments.kubeconfig) if arguments.kubeconfig else None, arguments.context)
     if api is None:

@@ -107,7 +107,7 @@ class Inputs:
     ) -> LiveFiles | None:
         """The view of the files over the cluster; None, and a fault, where there is no cluster."""
         try:
-            from webhook.cluster.connection import NoCluster
+            from webhook.cluster.access import NoCluster
             from webhook.cluster.live_files import LiveFiles
 
             try:

@@ -51,7 +51,7 @@ def run(arguments: argparse.Namespace) -> int:
     """0, 1 or 2, as the help says."""
     import time
 
-    from webhook.runs.api import Unreachable
+    from webhook.cluster.access import Unreachable
     from webhook.runs.install_check import Clock, check
     from webhook.runs.installation import Installation
 

@@ -67,7 +67,7 @@ def _kueue(text: str) -> str:
 
 def run(arguments: argparse.Namespace) -> int:
     """0, 1 or 2, as the help says."""
-    from webhook.runs.api import Unreachable
+    from webhook.cluster.access import Unreachable
     from webhook.runs.run import CannotDo
 
     if arguments.live and arguments.state:

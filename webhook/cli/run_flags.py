@@ -130,7 +130,7 @@ def run_on(arguments: argparse.Namespace, act: Callable[[Session], int]) -> int:
         return 2
     import signal
 
-    from webhook.runs.api import Refused, Unreachable
+    from webhook.cluster.access import Refused, Unreachable
     from webhook.runs.clock import Clock
     from webhook.runs.kube import Kube
     from webhook.runs.run import CannotDo

@@ -65,7 +65,7 @@ def run(arguments: argparse.Namespace) -> int:
     api = connect(Path(arguments.kubeconfig) if arguments.kubeconfig else None, arguments.context)
     if api is None:
         return 2
-    from webhook.runs.api import Unreachable
+    from webhook.cluster.access import Unreachable
     from webhook.runs.clock import Clock
     from webhook.runs.kube import Kube
     from webhook.runs.overview import Overview, read, readable

@@ -38,9 +38,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """0, 1 or 2, as the help says."""
     from webhook.cli.inputs import load_policy_file
+    from webhook.cluster.access import Refused, Unreachable
     from webhook.reports.review import Fault
     from webhook.reports.text import fault_line
-    from webhook.runs.api import Refused, Unreachable
     from webhook.runs.heal import Cluster, Healed, find_lacking, heal, held_words, read_failed
     from webhook.runs.install_check import read_release
 

@@ -146,7 +146,7 @@ def _scan_cluster(arguments: argparse.Namespace, policy: Policy) -> Review | Non
     connected = _connected(arguments)
     if connected is None:
         return None
-    from webhook.runs.api import Unreachable
+    from webhook.cluster.access import Unreachable
 
     api, namespace = connected
     results: list[Reviewed] = []
@@ -214,7 +214,7 @@ def _once(
 
 def _write_reports(api: Api, scan: ClusterScan, reports: Reports, namespace: str | None) -> None:
     """What cannot be written is a fault of the scan. Raises Unreachable."""
-    from webhook.runs.api import Refused
+    from webhook.cluster.access import Refused
     from webhook.scan.reports import NoReports, served_api, write
 
     if scan.faults:
@@ -234,7 +234,7 @@ def _go_on(arguments: argparse.Namespace, policy: Policy) -> int:
     connected = _connected(arguments)
     if connected is None:
         return 2
-    from webhook.runs.api import Unreachable
+    from webhook.cluster.access import Unreachable
     from webhook.scan.serve import Loop, listen
 
     api, namespace = connected

@@ -32,7 +32,7 @@ def run(arguments: argparse.Namespace) -> int:
     """0, 1 or 2, as the help says."""
     import time
 
-    from webhook.runs.api import Unreachable
+    from webhook.cluster.access import Unreachable
     from webhook.runs.uninstall import Clock, remove
 
     api = connect(Path(arguments.kubeconfig) if arguments.kubeconfig else None)

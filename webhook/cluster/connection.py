@@ -6,7 +6,6 @@ The kubernetes client is imported when a connection is opened, since it costs ha
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -14,6 +13,8 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
+
+from webhook.cluster.access import NoCluster, Refused, Unreachable, kubeconfig_of
 
 if TYPE_CHECKING:
     import aiohttp
@@ -27,24 +28,6 @@ _LINE_LIMIT: Final = 32 * 1024 * 1024
 """Bytes of one watch event: an object is at most some 3 MiB."""
 # Compressed lists cost more processor time on both sides than the bytes cost on a cluster's network.
 _HEADERS: Final = {"Accept": "application/json", "Accept-Encoding": "identity", "User-Agent": "checkpoint-guard"}
-
-
-class NoCluster(Exception):  # noqa: N818 - a state, like Gone
-    """There is no usable configuration; the text says which was tried and what is wrong with it."""
-
-
-class Refused(Exception):  # noqa: N818
-    """The API server answered, and not with what was asked for."""
-
-    def __init__(self, status: int, message: str, retry_after: float = 0.0) -> None:
-        super().__init__(message or f"HTTP {status}")
-        self.status = status
-        self.message = message
-        self.retry_after = retry_after
-
-
-class Unreachable(Exception):  # noqa: N818
-    """The API server did not answer, or stopped answering midway."""
 
 
 class _Status(msgspec.Struct):
@@ -72,7 +55,7 @@ def configuration(
 
         made = Configuration()
         try:
-            name = _choose(kubeconfig, inside_first)
+            name = kubeconfig_of(kubeconfig, context, inside_first)
             if name is None:
                 # It reads the token again once a minute.
                 loader = InClusterConfigLoader(str(mounted / "token"), str(mounted / "ca.crt"))  # type: ignore[no-untyped-call]
@@ -87,20 +70,6 @@ def configuration(
         return made
 
     return load
-
-
-def _choose(kubeconfig: Path | None, inside_first: bool) -> str | None:
-    """The path of the kubeconfig to use; None for the pod's service account. Raises NoCluster."""
-    chosen = str(kubeconfig) if kubeconfig is not None else os.environ.get("KUBECONFIG") or None
-    inside = bool(os.environ.get("KUBERNETES_SERVICE_HOST"))
-    if chosen is None and inside and inside_first:
-        return None
-    names = chosen or "~/.kube/config"
-    if any(Path(part).expanduser().exists() for part in names.split(os.pathsep) if part):
-        return str(Path(names).expanduser()) if chosen is None else names
-    if chosen is None and inside:
-        return None
-    raise NoCluster(f"there is no kubeconfig at {names}" + ("" if chosen else ", and this is no pod of a cluster"))
 
 
 class Connection:

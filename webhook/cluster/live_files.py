@@ -14,7 +14,8 @@ from typing import Any, Final
 
 import orjson
 
-from webhook.cluster.connection import Connection, NoCluster, Refused, Unreachable, configuration
+from webhook.cluster.access import NoCluster, Refused, Unreachable
+from webhook.cluster.connection import Connection, configuration
 from webhook.cluster.documents import Document
 from webhook.cluster.file_view import FileView
 from webhook.cluster.kinds import TRAINJOB, served_release

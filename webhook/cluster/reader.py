@@ -11,7 +11,8 @@ from typing import Any, Final
 import msgspec
 import orjson
 
-from webhook.cluster.connection import Connection, NoCluster, Refused, Unreachable
+from webhook.cluster.access import NoCluster, Refused, Unreachable
+from webhook.cluster.connection import Connection
 from webhook.cluster.granted import exceptions_of
 from webhook.cluster.kinds import (
     CLAIM,

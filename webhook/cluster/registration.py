@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 
-from webhook.cluster.connection import Refused
+from webhook.cluster.access import Refused
 
 NAME: Final = "checkpoint-guard"
 """Of both configurations."""

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Any, Final, Protocol
 
-from webhook.cluster.connection import NoCluster, Refused, Unreachable
+from webhook.cluster.access import NoCluster, Refused, Unreachable
 from webhook.model.fields import nodes_of_crds
 from webhook.model.release import NEWEST
 

@@ -17,7 +17,8 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 
-from webhook.cluster.connection import Connection, NoCluster, Refused, Unreachable
+from webhook.cluster.access import NoCluster, Refused, Unreachable
+from webhook.cluster.connection import Connection
 from webhook.cluster.kinds import Event, Kind, Marked, Page, Status
 from webhook.cluster.table import Key, Table
 

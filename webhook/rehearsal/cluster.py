@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from msgspec import Struct, structs
 
+from webhook.cluster.access import Unreachable
 from webhook.model.names import REHEARSAL_OF, REHEARSAL_UNTIL
 from webhook.model.pod import EMPTY, Raw
 from webhook.rehearsal.folder import erase_command, make_command
@@ -20,7 +21,7 @@ from webhook.rehearsal.plan import FOLDER, Plan, claims_of
 from webhook.rehearsal.saves import key, reached
 from webhook.rehearsal.texts import TEXTS
 from webhook.rehearsal.trouble import known_trouble
-from webhook.runs.api import Answer, Unreachable
+from webhook.runs.api import Answer
 from webhook.runs.clock import Waiting
 from webhook.runs.helper import MOUNT, holding, run_helper
 from webhook.runs.kube import APPEARS

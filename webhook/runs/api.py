@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Protocol
 
 from msgspec import Struct
+
+from webhook.cluster.access import NoCluster, Refused, Unreachable, kubeconfig_of
 
 Raw = dict[str, Any]
 
@@ -41,14 +42,6 @@ class Answer(Struct, frozen=True):
         return str(self.body.get("message") or f"HTTP {self.code}")
 
 
-class Unreachable(Exception):  # noqa: N818 - a state
-    """The API server did not answer."""
-
-
-class NoCluster(Exception):  # noqa: N818 - a state
-    """There is no usable configuration; the text says why."""
-
-
 class Api(Protocol):
     """Raises Unreachable."""
 
@@ -62,21 +55,13 @@ class Api(Protocol):
     ) -> Answer: ...
 
 
-class Refused(Exception):  # noqa: N818 - a state
-    """A list that the API server does not give out."""
-
-    def __init__(self, path: str, answer: Answer) -> None:
-        super().__init__(f"{path}: {answer.message}")
-        self.answer = answer
-
-
 def each(api: Api, path: str, params: Mapping[str, str] | None = None, page: int = 200) -> Iterator[Raw]:
     """All objects of a collection, page by page. Raises Refused (404: the kind is not served) and Unreachable."""
     asked = {"limit": str(page), **(params or {})}
     while True:
         answer = api.request("GET", path, asked)
         if not answer.ok:
-            raise Refused(path, answer)
+            raise Refused(answer.code, answer.message, path=path)
         yield from answer.body.get("items") or ()
         more = (answer.body.get("metadata") or {}).get("continue")
         if not more:
@@ -228,11 +213,6 @@ def exec_words(text: str) -> str:
     return f"forbidden: {words}" if code == 403 else words or f"the API server refuses it (HTTP {code})"
 
 
-def inside() -> bool:
-    """Whether this is a pod of a cluster."""
-    return bool(os.environ.get("KUBERNETES_SERVICE_HOST"))
-
-
 def _decoded(data: bytes) -> Raw:
     try:
         found = json.loads(data)
@@ -258,14 +238,11 @@ def _configuration(kubeconfig: Path | None, context: str | None) -> tuple[Any, s
 
     made = client.Configuration()
     made.retries = 0
-    own = kubeconfig is None and context is None and inside() and not os.environ.get("KUBECONFIG")
-    if not own:
-        _there(str(kubeconfig) if kubeconfig is not None else os.environ.get("KUBECONFIG") or None)
+    chosen = kubeconfig_of(kubeconfig, context, inside_first=True)
     try:
-        if own:
+        if chosen is None:
             config.load_incluster_config(client_configuration=made)  # type: ignore[no-untyped-call]
             return made, _own_namespace()
-        chosen = str(kubeconfig) if kubeconfig is not None else None
         config.load_kube_config(  # type: ignore[no-untyped-call]
             config_file=chosen, context=context, client_configuration=made, persist_config=False
         )
@@ -277,13 +254,6 @@ def _configuration(kubeconfig: Path | None, context: str | None) -> tuple[Any, s
     except (config.ConfigException, OSError, ValueError, TypeError, KeyError, AttributeError, YAMLError) as error:
         raise NoCluster(f"the cluster's configuration cannot be used: {' '.join(str(error).split())}") from None
     return made, namespace
-
-
-def _there(chosen: str | None) -> None:
-    """Raises NoCluster where none of the kubeconfig's files exists; the client calls that an invalid file."""
-    names = chosen or "~/.kube/config"
-    if not any(Path(part).expanduser().exists() for part in names.split(os.pathsep) if part):
-        raise NoCluster(f"there is no kubeconfig at {names}")
 
 
 def _own_namespace() -> str:

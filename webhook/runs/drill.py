@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from webhook.runs.api import Unreachable
+from webhook.cluster.access import Unreachable
 from webhook.runs.layouts import Saved
 from webhook.runs.reader import Look, NobodyToAsk, look
 from webhook.runs.restart import Resumed, record, resumed_words, start

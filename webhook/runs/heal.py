@@ -16,6 +16,7 @@ from typing import Any, Final, Literal
 import msgspec
 from msgspec import Struct
 
+from webhook.cluster.access import Refused
 from webhook.cluster.file_view import FileView
 from webhook.cluster.kinds import CONFIG_MAP, KINDS, SNAPSHOT_SUFFIX, TRAINJOB
 from webhook.cluster.objects import parse_namespace, parse_run
@@ -27,7 +28,7 @@ from webhook.model.names import INJECTED, RUNTIME_KINDS
 from webhook.model.policy import Policy
 from webhook.model.release import Release
 from webhook.model.request import Request
-from webhook.runs.api import JSON_PATCH, Answer, Api, Refused, each
+from webhook.runs.api import JSON_PATCH, Answer, Api, each
 
 Raw = Mapping[str, Any]
 Outcome = Literal["lacks", "added", "added in part", "left", "failed"]
@@ -304,6 +305,6 @@ def _with_record(patch: Sequence[Raw], before: AddedToRuntime | None, added: Add
 
 def read_failed(refused: Refused) -> str:
     """Why the runtimes or runs could not be listed, in words."""
-    if refused.answer.code == 404:
+    if refused.status == 404:
         return "the kinds of Kubeflow Trainer v2 are not served here"
     return str(refused)

@@ -11,9 +11,10 @@ import secrets
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, Protocol
 
+from webhook.cluster.access import Unreachable
 from webhook.model.names import API_VERSION
 from webhook.model.pod import EMPTY, Raw
-from webhook.runs.api import Answer, Unreachable
+from webhook.runs.api import Answer
 from webhook.runs.clock import Waiting
 from webhook.runs.kube import Kube
 from webhook.runs.lost import lost_pods, lost_words

@@ -13,13 +13,14 @@ from typing import Any, Final
 
 from msgspec import Struct
 
+from webhook.cluster.access import Refused, Unreachable
 from webhook.cluster.kinds import TRAINJOB_CRD, served_release
 from webhook.cluster.served import told, unknown_parts
 from webhook.model.names import CERTIFICATE, GROUP, INJECTED, MODE
 from webhook.model.printable import printable
 from webhook.model.release import Release
 from webhook.runs import samples
-from webhook.runs.api import Answer, Api, Refused, Unreachable, each
+from webhook.runs.api import Answer, Api, each
 from webhook.runs.guarded_modes import self_service
 from webhook.runs.installation import CONFIGURATION, VALIDATING, Fault, Installation, explain_call, find_faults
 from webhook.runs.probe import Probe

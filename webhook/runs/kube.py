@@ -6,7 +6,8 @@ import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Protocol, TypeVar
 
-from webhook.runs.api import Answer, Api, Unreachable
+from webhook.cluster.access import Unreachable
+from webhook.runs.api import Answer, Api
 from webhook.runs.clock import Clock, Waiting
 
 Result = TypeVar("Result")

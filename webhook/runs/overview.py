@@ -14,11 +14,12 @@ from typing import Any, Final
 
 from msgspec import Struct
 
+from webhook.cluster.access import Refused
 from webhook.model.names import JOBSET_NAME_LABEL, MULTIKUEUE
 from webhook.model.pod import EMPTY, Raw
 from webhook.model.policy import Policy
 from webhook.model.release import NEWEST, Release
-from webhook.runs.api import Api, Refused, each
+from webhook.runs.api import Api, each
 from webhook.runs.install_check import read_release
 from webhook.runs.run import (
     JOBSETS,
@@ -130,12 +131,12 @@ class Lists:
         try:
             return list(each(self._api, path, page=PAGE))
         except Refused as refused:
-            if refused.answer.code in (401, 403):
+            if refused.status in (401, 403):
                 where = "-A takes the right to list them in all namespaces; -n NAMESPACE in one: "
-                raise CannotDo(f"not allowed: {'' if self._within else where}{refused.answer.message}") from None
-            if refused.answer.code == 404:
+                raise CannotDo(f"not allowed: {'' if self._within else where}{refused.message}") from None
+            if refused.status == 404:
                 raise CannotDo("this cluster serves no TrainJobs: is Kubeflow Trainer v2 installed?") from None
-            raise CannotDo(f"TrainJobs cannot be listed: {refused.answer.message}") from None
+            raise CannotDo(f"TrainJobs cannot be listed: {refused.message}") from None
 
     def of(self, kind: str, group: str, without: str, **params: str) -> list[Raw] | None:
         """All objects of a kind; None where they may not be listed, which is said with what is unknown ``without``."""
@@ -148,9 +149,9 @@ class Lists:
         try:
             return list(each(self._api, path, params, PAGE))
         except Refused as refused:
-            if refused.answer.code == 404 and kind == "workloads":
+            if refused.status == 404 and kind == "workloads":
                 return None  # Kueue is not there, or another version of it
-            self.notes.append(f"{kind} cannot be listed, so {without}: {refused.answer.message}")
+            self.notes.append(f"{kind} cannot be listed, so {without}: {refused.message}")
             return None
 
     def workload(self, uid: str) -> tuple[bool, Raw | None]:

@@ -14,9 +14,10 @@ from typing import Any, Final
 
 from msgspec import Struct
 
+from webhook.cluster.access import Refused
 from webhook.model.pod import EMPTY, Raw
 from webhook.model.release import NEWEST
-from webhook.runs.api import Refused, each
+from webhook.runs.api import each
 from webhook.runs.helper import LABEL, MOUNT, inside, run_helper
 from webhook.runs.install_check import read_release
 from webhook.runs.layouts import Found, Saved, find_saved

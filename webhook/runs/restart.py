@@ -11,9 +11,9 @@ from typing import Any, Final
 
 from msgspec import Struct
 
+from webhook.cluster.access import Unreachable
 from webhook.model.names import PREFIX
 from webhook.model.pod import EMPTY, Raw
-from webhook.runs.api import Unreachable
 from webhook.runs.layouts import Found, Saved
 from webhook.runs.lost import lost_pods, lost_words, ways_out
 from webhook.runs.reader import look

@@ -9,7 +9,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from webhook.runs.api import Unreachable
+from webhook.cluster.access import Unreachable
 from webhook.runs.kube import Kube
 from webhook.runs.overview import Item
 from webhook.runs.reader import NobodyToAsk, look

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from webhook.cluster.access import Unreachable
 from webhook.model.pod import EMPTY
-from webhook.runs.api import Unreachable
 from webhook.runs.kube import Kube
 from webhook.runs.lost import Lost, lost_pods, lost_words, node_state, ways_out
 from webhook.runs.reader import Look, look

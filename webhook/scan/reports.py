@@ -14,12 +14,13 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 
+from webhook.cluster.access import Refused
 from webhook.message import place
 from webhook.model.finding import Severity
 from webhook.model.names import API_VERSION, REPORT_HASH
 from webhook.model.printable import printable
 from webhook.reports.review import Reviewed
-from webhook.runs.api import Answer, Api, Refused, each
+from webhook.runs.api import Answer, Api, each
 
 Raw = Mapping[str, Any]
 

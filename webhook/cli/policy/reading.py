@@ -101,7 +101,8 @@ def stored_namespaces(arguments: argparse.Namespace, only: str = "") -> dict[str
     from pathlib import Path
 
     from webhook.cli.cluster_flags import connect
-    from webhook.runs.api import Refused, Unreachable, each
+    from webhook.cluster.access import Refused, Unreachable
+    from webhook.runs.api import each
 
     api = connect(Path(arguments.kubeconfig) if arguments.kubeconfig else None, arguments.context)
     if api is None:
