@@ -13,7 +13,7 @@ E2E_JOBS ?= 3
 # pytest keeps the tests that it has compiled; without them each worker takes seconds more to collect.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup demo check unit coverage lowest e2e e2e-full e2e-nodes deploy-tools test golden docs bench cluster controlplane node-programs lock dist publish sbom clean
+.PHONY: setup demo check types unit coverage lowest e2e e2e-full e2e-nodes deploy-tools test golden docs bench cluster controlplane node-programs lock dist publish sbom clean
 
 setup: $(STAMP)
 
@@ -31,9 +31,12 @@ demo: $(STAMP)
 check: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(MAKE) --no-print-directory -j 2 types unit
+
+# Beside the unit tests, many of which wait.
+types: $(STAMP)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(MAKE) unit
 
 unit: $(STAMP)
 	$(PYTEST) -n $(JOBS) --dist worksteal --ignore tests/e2e --ignore tests/e2e_nodes

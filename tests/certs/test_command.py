@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import signal
 import subprocess
 import sys
 import urllib.request
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,6 +19,9 @@ from certs.health import metrics_text, serve_health
 from certs.loop import Clock, Keeper, Status
 from certs.rotation import Rotation
 from tests.certs.cluster import NOW, SETTINGS, FakeCluster
+from webhook.cli import main
+
+Run = Callable[..., tuple[int, str, str]]
 
 
 def parse(*arguments: str) -> argparse.Namespace:
@@ -69,44 +74,54 @@ def test_times() -> None:
     assert parse_time("15m").total_seconds() == 900
 
 
-def ckptguard(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "webhook", "certs", *arguments], capture_output=True, text=True, check=False, timeout=60
-    )
+@pytest.fixture
+def ckptguard(capsys: pytest.CaptureFixture[str]) -> Run:
+    """``ckptguard certs`` in this process: exit code, output and errors. The handlers of signals are put back."""
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+        try:
+            code = main(["certs", *arguments])
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+        return (code, *capsys.readouterr())
+
+    return run
 
 
 @pytest.mark.parametrize("listen", [":http", ":99999", "192.0.2.1:8080"])
-def test_where_nobody_can_listen(tmp_path: Path, listen: str) -> None:
+def test_where_nobody_can_listen(ckptguard: Run, tmp_path: Path, listen: str) -> None:
     config = tmp_path / "config"
     config.write_text(
         "current-context: x\ncontexts: [{name: x, context: {cluster: x, user: x}}]\nusers: [{name: x, user: {}}]\n"
         "clusters: [{name: x, cluster: {server: 'http://127.0.0.1:1'}}]\n"
     )
-    ended = ckptguard("run", "--kubeconfig", str(config), "--listen", listen)
-    assert (ended.returncode, len(ended.stderr.splitlines())) == (2, 1)
-    assert "a fault of ckptguard itself" not in ended.stderr
-    assert listen in ended.stderr
+    code, _, err = ckptguard("run", "--kubeconfig", str(config), "--listen", listen)
+    assert (code, len(err.splitlines())) == (2, 1)
+    assert "a fault of ckptguard itself" not in err
+    assert listen in err
 
 
 @pytest.mark.parametrize("text", [None, "a: [", "only a text", "contexts: [1]\ncurrent-context: x\nclusters: 5"])
-def test_no_cluster_is_two(tmp_path: Path, text: str | None) -> None:
+def test_no_cluster_is_two(ckptguard: Run, tmp_path: Path, text: str | None) -> None:
     if text is not None:
         (tmp_path / "none").write_text(text)
-    ended = ckptguard("check", "--kubeconfig", str(tmp_path / "none"))
-    assert (ended.returncode, ended.stdout) == (2, "")
-    assert "error: the cluster's configuration cannot be used" in ended.stderr
-    assert len(ended.stderr.splitlines()) == 1
+    code, out, err = ckptguard("check", "--kubeconfig", str(tmp_path / "none"))
+    assert (code, out) == (2, "")
+    assert "error: the cluster's configuration cannot be used" in err
+    assert len(err.splitlines()) == 1
 
 
-def test_an_api_server_that_does_not_answer_cannot_be_checked(tmp_path: Path) -> None:
+def test_an_api_server_that_does_not_answer_cannot_be_checked(ckptguard: Run, tmp_path: Path) -> None:
     config = tmp_path / "config"
     config.write_text(
         "{apiVersion: v1, kind: Config, current-context: a, contexts: [{name: a, context: {cluster: a, user: a}}],"
         " clusters: [{name: a, cluster: {server: 'https://127.0.0.1:1'}}], users: [{name: a, user: {token: x}}]}"
     )
-    ended = ckptguard("check", "--kubeconfig", str(config))
-    assert (ended.returncode, ended.stdout) == (2, "")
-    assert "error: cannot be checked" in ended.stderr
+    code, out, err = ckptguard("check", "--kubeconfig", str(config))
+    assert (code, out) == (2, "")
+    assert "error: cannot be checked" in err
 
 
 def test_looking_at_the_command_imports_nothing_heavy() -> None:

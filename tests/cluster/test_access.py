@@ -47,13 +47,13 @@ def test_in_a_pod_the_own_account_stands_in_or_comes_first(home: Path, monkeypat
 def test_a_context_is_one_of_a_kubeconfig(home: Path, monkeypatch: pytest.MonkeyPatch, inside: bool) -> None:
     if inside:
         monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
-    with pytest.raises(NoCluster, match="there is no kubeconfig at ~/.kube/config"):
+    with pytest.raises(NoCluster, match=r"there is no kubeconfig at ~/.kube/config"):
         kubeconfig_of(None, "a-context", True)
 
 
 def test_a_file_that_is_given_has_to_be_there(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
-    with pytest.raises(NoCluster, match="there is no kubeconfig at .*none$"):
+    with pytest.raises(NoCluster, match=r"there is no kubeconfig at .*none$"):
         kubeconfig_of(home / "none", None, True)
 
 

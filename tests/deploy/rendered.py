@@ -1,6 +1,7 @@
 """What kustomize and Helm make of `deploy/`, as objects."""
 
 import subprocess
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -14,23 +15,26 @@ DEPLOY = Path(__file__).parents[2] / "deploy"
 
 def kustomize(folder: Path) -> list[Object]:
     """`kustomize build`; no warning is let pass."""
-    run = subprocess.run([find("kustomize"), "build", folder], capture_output=True, text=True, check=False)
-    assert run.returncode == 0, run.stderr
-    assert run.stderr == ""
-    return [document for document in fast_yaml.safe_load_all(run.stdout) if document]
+    return _objects(find("kustomize"), "build", folder)
 
 
 def helm(*values: str, namespace: str = "checkpoint-guard") -> list[Object]:
     """`helm template`, with `--set` values."""
     flags = [flag for value in values for flag in ("--set-json" if "=[" in value or "={" in value else "--set", value)]
-    run = subprocess.run(
-        [find("helm"), "template", "guard", DEPLOY / "chart", "-n", namespace, *flags],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    return _objects(find("helm"), "template", "guard", DEPLOY / "chart", "-n", namespace, *flags)
+
+
+def _objects(*command: str | Path) -> list[Object]:
+    return [document for document in fast_yaml.safe_load_all(_rendered(command)) if document]
+
+
+@cache
+def _rendered(command: tuple[str | Path, ...]) -> str:
+    """Many tests look at the same manifests, which change for none of them."""
+    run = subprocess.run(command, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr
-    return [document for document in fast_yaml.safe_load_all(run.stdout) if document]
+    assert run.stderr == ""
+    return run.stdout
 
 
 def is_hook(document: Object) -> bool:
