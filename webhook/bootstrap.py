@@ -207,19 +207,27 @@ def assemble_with(
         background.append(certificate.follow)
     audit = AuditLog(_sinks(settings), metrics, settings.audit_queue)
     admission = Admission(
-        default,
-        judge,
-        cluster.views,
-        in_force,
-        audit,
-        metrics,
-        gate,
-        release,
-        settings.lookup_timeout,
-        heavy,
-        cluster.needs,
+        default=default,
+        judge=judge,
+        views=cluster.views,
+        policy=in_force,
+        audit=audit,
+        metrics=metrics,
+        gate=gate,
+        release=release,
+        lookup_seconds=settings.lookup_timeout,
+        worker=heavy,
+        needs=cluster.needs,
     )
-    front = Front(admission, gate, state, metrics, settings.docs, settings.body_timeout, settings.head_timeout)
+    front = Front(
+        admission=admission,
+        gate=gate,
+        state=state,
+        metrics=metrics,
+        docs=settings.docs,
+        body_seconds=settings.body_timeout,
+        head_seconds=settings.head_timeout,
+    )
     if settings.tls_client_ca is not None:
         front.clients = tuple(name.strip() for name in settings.tls_client_names.split(",") if name.strip())
     host, port = parse_listen(settings.listen)
@@ -310,7 +318,14 @@ def build_cluster(
         elsewhere = partial(_directories, worker, in_force)
         background.append(partial(work_out_heavy, tables, elsewhere, release))
     needs = ClusterNeeds(tables, reader, watches.by_kind[TRAINJOB], release)
-    return Cluster(views, watches.wait_synced, background, watches.fault, connection.get, needs)
+    return Cluster(
+        views=views,
+        prepare=watches.wait_synced,
+        background=background,
+        fault=watches.fault,
+        get=connection.get,
+        needs=needs,
+    )
 
 
 async def _directories(

@@ -93,13 +93,13 @@ def run(arguments: argparse.Namespace) -> int:
         return 2
     kind, name = arguments.runtime or ("ClusterTrainingRuntime", "torch-distributed")
     wanted = Wanted(
-        name,
-        kind,
-        arguments.trainer,
-        arguments.gpu_label,
-        arguments.namespace,
-        policy,
-        arguments.runtime is not None,
+        runtime=name,
+        runtime_kind=kind,
+        release=arguments.trainer,
+        gpu_label=arguments.gpu_label,
+        namespace=arguments.namespace,
+        policy=policy,
+        explicit=arguments.runtime is not None,
     )
     made = converted(arguments.file, wanted)
     colour = coloured(sys.stderr)

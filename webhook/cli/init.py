@@ -117,19 +117,21 @@ def run(arguments: argparse.Namespace) -> int:
     chosen = _class(arguments, policy)
     if chosen is None:
         return 2
+    storage_class, shared = chosen
     plan = Plan(
-        starter,
-        arguments.name,
-        arguments.namespace,
-        arguments.nodes,
-        size,
-        arguments.keep,
-        arguments.every,
-        *chosen,
-        arguments.trainer,
-        arguments.image,
-        arguments.gpus,
-        policy,
+        starter=starter,
+        name=arguments.name,
+        namespace=arguments.namespace,
+        nodes=arguments.nodes,
+        size=size,
+        keep=arguments.keep,
+        every=arguments.every,
+        storage_class=storage_class,
+        shared=shared,
+        release=arguments.trainer,
+        image=arguments.image,
+        gpus=arguments.gpus,
+        policy=policy,
     )
     if claim_bytes(plan) >= _LARGEST:
         complain([f'error: no claim is large enough for {plan.keep} checkpoints of "{written}"'])

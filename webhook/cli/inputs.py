@@ -111,7 +111,14 @@ class Inputs:
             from webhook.cluster.live_files import LiveFiles
 
             try:
-                return LiveFiles(self._everything, self._trainer, damaged, policy, kubeconfig, context)
+                return LiveFiles(
+                    documents=self._everything,
+                    release=self._trainer,
+                    damaged=damaged,
+                    policy=policy,
+                    kubeconfig=kubeconfig,
+                    context=context,
+                )
             except NoCluster as error:
                 self.faults.append(Fault(None, f"--live: {error}"))
         except ModuleNotFoundError as error:

@@ -119,13 +119,13 @@ def run(arguments: argparse.Namespace) -> int:
             complain([f"error: --write {error}"])
             return 2
     settings = Settings(
-        command,
-        arguments.directory,
-        arguments.saves,
-        arguments.timeout,
-        arguments.grace,
-        arguments.processes,
-        arguments.compare,
+        command=command,
+        directory=arguments.directory,
+        saves=arguments.saves,
+        timeout=arguments.timeout,
+        grace=arguments.grace,
+        processes=arguments.processes,
+        compare=arguments.compare,
     )
     progress = Progress()
 

@@ -140,7 +140,13 @@ def run_on(arguments: argparse.Namespace, act: Callable[[Session], int]) -> int:
     kube = Kube(api, Clock(time.monotonic, time.sleep, time.time), progress.say)
     options = Options(arguments.timeout, arguments.directory, arguments.helper_image)
     session = Session(
-        kube, arguments.namespace or api.namespace, arguments.name, policy, options, progress.say, progress.live
+        kube=kube,
+        namespace=arguments.namespace or api.namespace,
+        name=arguments.name,
+        policy=policy,
+        options=options,
+        say=progress.say,
+        live=progress.live,
     )
     session.program = "kubectl ckptguard" if Path(sys.argv[0]).name.startswith("kubectl-") else "ckptguard"
     session.flags = same_flags(arguments, session.namespace)

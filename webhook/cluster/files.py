@@ -418,7 +418,7 @@ def _take_object(
                 words = f'{kind} of apiVersion "{version}" is not read: "{versions[0]}" is'
                 loaded.notices.append(Notice(file, words))
         return
-    document = Document(file, piece, index, line, item, obj)
+    document = Document(file=file, piece=piece, index=index, line=line, item=item, obj=obj)
     if kind in KINDS and not document.name:
         if not named:
             loaded.patches.append(file)

@@ -158,7 +158,16 @@ class Replay:
         until = str(given.get("until"))
         end = parse_moment(until)
         end = float("inf") if end is None else end
-        return [Excuse((rule,), str(given.get("reason")), str(given.get("owner")), until, end, source)]
+        return [
+            Excuse(
+                rules=(rule,),
+                reason=str(given.get("reason")),
+                owner=str(given.get("owner")),
+                until=until,
+                end=end,
+                source=source,
+            )
+        ]
 
 
 def _excused_by(policy: Policy, request: Request, line: Line, rule: str, at: str) -> bool:

@@ -134,7 +134,9 @@ class Rehearsal:
         self, scratch: Scratch, name: str, directory: Path | None = None, more: Mapping[str, str] | None = None
     ) -> Stage:
         """A stage of this rehearsal."""
-        self._last = Stage(scratch, self.settings, name, self.live, directory, more)
+        self._last = Stage(
+            scratch=scratch, settings=self.settings, name=name, live=self.live, directory=directory, more=more
+        )
         return self._last
 
     def _first(self, scratch: Scratch) -> Start:

@@ -112,18 +112,18 @@ def plan(
     grace = pod.get("terminationGracePeriodSeconds")
     queue = (job["metadata"].get("labels") or EMPTY).get("kueue.x-k8s.io/queue-name")
     return Plan(
-        name,
-        namespace,
-        job,
-        made,
-        now,
-        claim,
-        folder,
-        tuple(dict.fromkeys(folders)),
-        image,
-        built.training_pods if isinstance(built.training_pods, int) else 1,
-        queue,
-        30.0 if grace is None else float(grace),
+        name=name,
+        namespace=namespace,
+        trainjob=job,
+        runtime=made,
+        directory=now,
+        claim=claim,
+        folder=folder,
+        folders=tuple(dict.fromkeys(folders)),
+        image=image,
+        pods=built.training_pods if isinstance(built.training_pods, int) else 1,
+        queue=queue,
+        grace=30.0 if grace is None else float(grace),
     )
 
 

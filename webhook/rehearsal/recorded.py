@@ -58,7 +58,9 @@ def _take(found: Inside, at: float, pid: int, rank: int | None, one: dict[str, A
     what = one["is"]
     if what == "open":
         how = "w" if one.get("how") == "w" else "r"
-        found.opened.append(Opened(at, _text(one, "path"), how, rank, pid, one.get("anew") is True))
+        found.opened.append(
+            Opened(at=at, path=_text(one, "path"), how=how, rank=rank, pid=pid, anew=one.get("anew") is True)
+        )
     elif what == "look":
         found.opened.append(Opened(at, _text(one, "path"), "look", rank, pid))
     elif what == "move":

@@ -62,7 +62,14 @@ def look(directory: str) -> tuple[Listing, Found]:
 
 def _plain(listing: Listing) -> list[Saved]:
     made = [
-        Saved(one.path, "file", step_in(one.path), one.size, one.mtime, False if one.whole is False else None)
+        Saved(
+            path=one.path,
+            layout="file",
+            step=step_in(one.path),
+            size=one.size,
+            mtime=one.mtime,
+            complete=False if one.whole is False else None,
+        )
         for one in listing.entries
         if one.kind == "f" and one.size and is_state(one.path) and _FALLBACK.search(one.path)
     ]

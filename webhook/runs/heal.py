@@ -170,7 +170,9 @@ def lacking(raw: Raw, cluster: Cluster, policy: Policy, view: FileView | None = 
         queued = [run for run in cluster.runs_of(kind, namespace, name) if run.queued]
         if queued:
             held, why, now = queued, _STOPPED_BY_KUEUE, _without_label(done.patch, before, done.object)
-    return Lacking(kind, namespace, name, version, patch, now, tuple(held), why)
+    return Lacking(
+        kind=kind, namespace=namespace, name=name, version=version, patch=patch, now=now, held_by=tuple(held), why=why
+    )
 
 
 def heal(cluster: Cluster, policy: Policy, namespace: str | None = None) -> Iterator[Healed]:

@@ -434,7 +434,17 @@ def _file(name: str, entry: Entry) -> Saved | None:
     elif entry.size == 0:
         complete, why = False, "it is empty"
     return Saved(
-        entry.path, "file", step, entry.size, entry.mtime, complete, why, _unit(stem), 1, temporary, entry.damaged
+        path=entry.path,
+        layout="file",
+        step=step,
+        size=entry.size,
+        mtime=entry.mtime,
+        complete=complete,
+        why=why,
+        unit=_unit(stem),
+        files=1,
+        temporary=temporary,
+        damaged=entry.damaged,
     )
 
 
@@ -461,7 +471,17 @@ def _saved(
         why = f"damaged: {damaged[0]}{more} cannot be read{f'; {why}' if why else ''}"
     size = sum(entry.size for entry in files)
     return Saved(
-        folder.path, layout, step, size, newest, complete, why, unit, len(files), temporary, damaged=bool(damaged)
+        path=folder.path,
+        layout=layout,
+        step=step,
+        size=size,
+        mtime=newest,
+        complete=complete,
+        why=why,
+        unit=unit,
+        files=len(files),
+        temporary=temporary,
+        damaged=bool(damaged),
     )
 
 

@@ -244,10 +244,19 @@ def parse(text: str) -> Listing:
         elif len(parts) == 5 and parts[0] in ("f", "d", "l") and parts[4].count("/") < _DEEPEST:
             whole = {"+": True, "-": False, "!": False}.get(parts[3])
             size = int(_number(parts[1]))
-            entries.append(Entry(parts[4], parts[0], size, _number(parts[2]), whole, parts[3] == "!"))
+            entries.append(
+                Entry(
+                    path=parts[4],
+                    kind=parts[0],
+                    size=size,
+                    mtime=_number(parts[2]),
+                    whole=whole,
+                    damaged=parts[3] == "!",
+                )
+            )
     if not ended:
         state = "cut"
-    return Listing(state, tuple(entries), texts, links, tuple(denied), now)
+    return Listing(state=state, entries=tuple(entries), texts=texts, links=links, denied=tuple(denied), now=now)
 
 
 def _split(lines: Iterator[str]) -> Iterator[list[str]]:

@@ -247,7 +247,16 @@ def _item(run: Run, lists: Lists, policy: Policy, release: Release, now: float, 
         except (ValueError, TypeError, KeyError, AttributeError):
             lists.notes.append(f'the pods of "{run.namespace}/{run.name}" cannot be worked out')
     state, waits_for = _state(run, lists, now, pods_known)
-    return Item(run, state, nodes, directory, None if source is None else run.restarts, budget, waits_for, _ending(run))
+    return Item(
+        run=run,
+        state=state,
+        nodes=nodes,
+        directory=directory,
+        restarts=None if source is None else run.restarts,
+        budget=budget,
+        waits_for=waits_for,
+        reason=_ending(run),
+    )
 
 
 def _ending(run: Run) -> str | None:

@@ -267,7 +267,14 @@ def _item(run: FleetRun, verdict: Verdict, difference: tuple[str, ...] = ()) -> 
 
 def _lost(run: FleetRun, changed: Iterable[str]) -> Item:
     rescue = f"ckptguard rescue {shell_word(run.name)} -n {shell_word(run.namespace)}"
-    return Item(run.namespace, run.name, run.state, "lost", tuple(changed), rescue)
+    return Item(
+        namespace=run.namespace,
+        name=run.name,
+        state=run.state,
+        verdict="lost",
+        difference=tuple(changed),
+        rescue=rescue,
+    )
 
 
 def _sorted(items: Iterable[Item]) -> tuple[Item, ...]:

@@ -136,10 +136,19 @@ def choose(found: Found, listing: Listing, names: dict[str, str], directory: str
     for entry in listing.entries:
         name = entry.path.rpartition("/")[2]
         if name.startswith(REMOVING) and not entry.path.startswith(ASIDE):
-            left = Saved(entry.path, "left", None, _below(listing, entry.path), entry.mtime, False)
+            left = Saved(
+                path=entry.path,
+                layout="left",
+                step=None,
+                size=_below(listing, entry.path),
+                mtime=entry.mtime,
+                complete=False,
+            )
             parts.append(Part((left,), None, False, True, "left by a prune that did not come to its end"))
         elif entry.path == ASIDE:
-            aside = Saved(ASIDE, "aside", None, _below(listing, ASIDE), entry.mtime, None)
+            aside = Saved(
+                path=ASIDE, layout="aside", step=None, size=_below(listing, ASIDE), mtime=entry.mtime, complete=None
+            )
             parts.append(Part((aside,), None, None, False, "set aside by resume --from-step (back with --undo)"))
     return tuple(sorted(parts, key=lambda part: (part.step is None, part.step or 0, part.path)))
 

@@ -185,7 +185,7 @@ def _verdict(
                 return _judge(said, pod, known, expected, seconds)
             return _judge_checkpoint(first, pod, known, seconds)
         if (failed := _failed(session, run, pod, container, text if code == 200 else "")) is not None:
-            return Resumed("failed", None, pod, "", known, seconds, failed)
+            return Resumed(result="failed", step=None, pod=pod, line="", before=known, seconds=seconds, why=failed)
         if wait.over():
             why = denied or "neither its log nor a new checkpoint says from where it went on"
             raise CannotDo(
@@ -199,25 +199,43 @@ def _verdict(
 
 def _judge(said: LogVerdict, pod: str, known: int | None, expected: int | None, seconds: float) -> Resumed:
     if not said.resumed:
-        return Resumed("afresh", None, pod, said.line, known, seconds, "its log says so")
+        return Resumed(
+            result="afresh", step=None, pod=pod, line=said.line, before=known, seconds=seconds, why="its log says so"
+        )
     step = said.step
     # Programs say the step that they saved, or the one that they go on with.
     if expected is not None and step is not None and step not in (expected, expected + 1):
-        return Resumed("failed", step, pod, said.line, known, seconds, f"{expected} was asked for")
+        return Resumed(
+            result="failed",
+            step=step,
+            pod=pod,
+            line=said.line,
+            before=known,
+            seconds=seconds,
+            why=f"{expected} was asked for",
+        )
     if known is not None and step is not None and step < known:
-        return Resumed("failed", step, pod, said.line, known, seconds, f"{known} was there and complete")
-    return Resumed("resumed", step, pod, said.line, known, seconds)
+        return Resumed(
+            result="failed",
+            step=step,
+            pod=pod,
+            line=said.line,
+            before=known,
+            seconds=seconds,
+            why=f"{known} was there and complete",
+        )
+    return Resumed(result="resumed", step=step, pod=pod, line=said.line, before=known, seconds=seconds)
 
 
 def _judge_checkpoint(first: Saved, pod: str, known: int | None, seconds: float) -> Resumed:
     if known is None or first.step is None:
         why = f"its log is silent, and its first checkpoint is {first.step}, with none known before"
-        return Resumed("afresh", None, pod, "", known, seconds, why)
+        return Resumed(result="afresh", step=None, pod=pod, line="", before=known, seconds=seconds, why=why)
     if first.step > known:
         why = f"its log is silent, and its next checkpoint is {first.step}, after {known}"
-        return Resumed("resumed", known, pod, "", known, seconds, why)
+        return Resumed(result="resumed", step=known, pod=pod, line="", before=known, seconds=seconds, why=why)
     why = f"its log is silent, and its next checkpoint is {first.step}, not after {known}"
-    return Resumed("afresh", None, pod, "", known, seconds, why)
+    return Resumed(result="afresh", step=None, pod=pod, line="", before=known, seconds=seconds, why=why)
 
 
 def _newest_step(found: Found | None) -> int | None:

@@ -236,7 +236,14 @@ def directory_at(api: Api, run: Run, path: str, policy: Policy) -> Directory:
             mount = mount_under(container, path)
             volume = None if mount is None else job.volume(str(mount.get("name") or ""))
             named = Checkpoint(
-                job, container, DirectoryStatus.DECLARED, UNJUDGED, path, path, mount=mount, volume=volume
+                job=job,
+                container=container,
+                status=DirectoryStatus.DECLARED,
+                storage=UNJUDGED,
+                directory=path,
+                written=path,
+                mount=mount,
+                volume=volume,
             )
             return directory_of(named, policy)
     raise CannotDo(f'which container of "{run.name}" trains is not known')
@@ -256,17 +263,17 @@ def directory_of(checkpoint: Checkpoint, policy: Policy) -> Directory:
             claim = str((made.get("persistentVolumeClaim") or EMPTY).get("claimName") or "") or None
     directory = checkpoint.directory or ""
     return Directory(
-        directory,
-        checkpoint.job.name,
-        checkpoint.container_name,
-        checkpoint.job.pod,
-        mount,
-        claim,
-        path_on_claim(checkpoint),
-        f"volume {volume.get('name')} ({kind})" if kind else "no volume",
-        bool(mount and mount.get("readOnly")) or bool(source and source.get("readOnly")),
-        {kind: volume.get(kind)} if worth in (StorageKind.MANY_NODES, StorageKind.OBJECT_STORE) else None,
-        worth not in (StorageKind.NONE, StorageKind.EPHEMERAL),
+        path=directory,
+        job=checkpoint.job.name,
+        container=checkpoint.container_name,
+        pod=checkpoint.job.pod,
+        mount=mount,
+        claim=claim,
+        on_claim=path_on_claim(checkpoint),
+        volume=f"volume {volume.get('name')} ({kind})" if kind else "no volume",
+        read_only=bool(mount and mount.get("readOnly")) or bool(source and source.get("readOnly")),
+        source={kind: volume.get(kind)} if worth in (StorageKind.MANY_NODES, StorageKind.OBJECT_STORE) else None,
+        lasting=worth not in (StorageKind.NONE, StorageKind.EPHEMERAL),
     )
 
 

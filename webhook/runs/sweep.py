@@ -313,4 +313,4 @@ def parse_outcome(text: str) -> Outcome:
                 kept[index] = why
             elif word == "LEFT":
                 left[index] = why
-    return Outcome(frozenset(taken), frozenset(gone), kept, left, failed, ended)
+    return Outcome(taken=frozenset(taken), gone=frozenset(gone), kept=kept, left=left, failed=failed, ended=ended)

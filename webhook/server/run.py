@@ -180,4 +180,6 @@ def build_server(
     )
     config.load()
     config.ssl = context
-    return GuardServer(config, front, pre_stop, prepare, background, ceilings)
+    return GuardServer(
+        config=config, front=front, pre_stop=pre_stop, prepare=prepare, background=background, ceilings=ceilings
+    )
