@@ -5,6 +5,7 @@ Plain Python here; what needs torch, transformers, Lightning or DCP is marked fu
 
 from __future__ import annotations
 
+import ast
 import os
 import subprocess
 import sys
@@ -129,6 +130,19 @@ def test_nothing_is_torn_by_a_kill_while_it_saves(tmp_path: Path) -> None:
     assert first.returncode == 137, first.stderr
     again = start(fixed, tmp_path / "ckpt")
     assert (again.returncode, again.stdout.split()) == (0, ["from", "46"])
+
+
+@pytest.mark.parametrize("path", ['os.path.join(out, "last.pt")', "os.path.join(out, 'last.pt')", 'out + "/it\'s.pt"'])
+def test_a_path_with_quotes_and_a_long_state(path: str, tmp_path: Path) -> None:
+    """In the program's own names and, before Python 3.12 too, in quotes that may stand there."""
+    text = TORCH.replace("SAVE", f'torch.save({WHOLE[:-1]}, "more": [1, 2, 3, 4, 5, 6]}}, {path})')
+    loaded = (
+        f"if os.path.exists({path}):\n    state = torch.load({path})\n    net.load_state_dict(state['net'])\nfor step"
+    )
+    fixed = mended(text.replace("for step", loaded), "overwritten-checkpoint", tmp_path / "ckpt")
+    tree = ast.parse(fixed, feature_version=(3, 11))
+    saved = next(one for one in ast.walk(tree) if isinstance(one, ast.Call) and ast.unparse(one.func) == "torch.save")
+    assert isinstance(saved.args[0], ast.Dict)
 
 
 def test_a_save_moves_into_the_loop(tmp_path: Path) -> None:

@@ -59,7 +59,7 @@ def _first(python: Python, whole: Whole, loop: ast.For | ast.While, counter: str
         return f"{whole.owner}.global_steps", ()
     if whole.kind != "accelerate" or not whole.load.node.args:
         return "", ()
-    path, read = whole.save.argument("output_dir", 0), python.text(whole.load.node.args[0])
+    path, read = whole.save.argument("output_dir", 0), python.source.source(whole.load.node.args[0])
     value = python.value(path, whole.save.around) if path is not None else None
     holes = [one for one in value.parts if isinstance(one, Unknown)] if isinstance(value, Text) else []
     if [one.source for one in holes if one.kind == "loop"] != [counter]:
@@ -116,7 +116,7 @@ def _rounds(script: Script, python: Python, package: str, model: str, done: str)
     if any(isinstance(part, ast.BinOp) for one, _ in python.origins(rounds, call.around) for part in ast.walk(one)):
         return
     name = module_name(python, package)
-    shown, loaded = python.text(rounds), python.text(given)
+    shown, loaded = python.source.source(rounds), python.source.source(given)
     made = python.class_of(given, call.around).endswith("Booster")
     booster = loaded if made else f"{name}.Booster(model_file={loaded})"
     fix = f"num_boost_round={shown} - ({booster}.{done}() if {loaded} else 0)"
@@ -150,7 +150,7 @@ def _timesteps(script: Script, python: Python) -> Iterator[Remark]:
         if not _is_resumed(python, load, load.argument("path", 0)) or is_no_start(python, load):
             continue
         node = call.argument("total_timesteps", 0)
-        shown = python.text(node) if node is not None else ""
+        shown = python.source.source(node) if node is not None else ""
         owner = python.text(call.receiver) if call.receiver is not None else "model"
         fix = f"total_timesteps={shown} - {owner}.num_timesteps, reset_num_timesteps=False"
         yield Remark(

@@ -109,7 +109,7 @@ def gives_count(python: Python, whole: Whole) -> bool:
     ):
         return True
     if whole.kind == "accelerate" and any(
-        "sched" not in python.source.source(one).lower()
+        "sched" not in (python.source.source(one) + python.class_of(one, call.around)).lower()
         for call in python.methods("register_for_checkpointing")
         for one in call.node.args
     ):

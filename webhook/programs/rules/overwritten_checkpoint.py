@@ -78,7 +78,7 @@ def look(script: Script) -> Iterator[Remark]:
         yield Remark(
             save.python.at(save.call),
             f'"{said(path)}" is overwritten in place, and a restart reads it',
-            _fix(save, path),
+            _fix(save, save.python.source.source(save.path)),
             subject=path,
         )
         return
@@ -127,11 +127,9 @@ def _same(one: Value, other: Value) -> bool:
 
 def _fix(save: Save, path: str) -> str:
     first = save.call.node.args[0] if save.call.node.args else None
-    state = save.python.text(first) if first is not None else "state"
-    if len(state) > 60:
-        state = "state"
+    state = save.python.source.source(first) if first is not None else "state"
     python, function = save.python, save.python.text(save.call.node.func)
-    beside = f'f"{{{path}}}.tmp"' if not isinstance(save.path, ast.Constant | ast.JoinedStr) else _with_end(path)
+    beside = _beside(save.path, path)
     opened = opened_with(save)
     if opened is not None:
         base = max(python.place.line, 1) - 1
@@ -140,7 +138,11 @@ def _fix(save: Save, path: str) -> str:
         return with_import(python, Lines(text, begin, end), "os")
     if save.function in ("torch.save", "joblib.dump") and not save.opener:
         whole = f"{function}({state}, {beside})\nos.replace({beside}, {path})"
-        return with_import(python, after(python, save.call, (), whole), "os")
+        fixed = after(python, save.call, (), whole)
+        if isinstance(fixed, Lines) and len(state) > _SHOWN:
+            shown = f"{function}(..., {beside})\nos.replace({beside}, {path})"
+            fixed = Lines(shown, fixed.first, fixed.last, fixed.like, whole=fixed.whole)
+        return with_import(python, fixed, "os")
     if save.function == "torch.distributed.checkpoint.save":
         counted = counter_of(python, save.call)
         if counted:
@@ -148,6 +150,20 @@ def _fix(save: Save, path: str) -> str:
             return with_import(python, after(python, save.call, (), f"{function}({state}, checkpoint_id={name})"), "os")
         return "# into a directory of its own for each save, named by the step"
     return with_import(python, f"# write to {beside} instead, and behind it:\nos.replace({beside}, {path})", "os")
+
+
+_SHOWN: Final = 60
+"""Characters of what is saved that a message shows."""
+
+
+def _beside(node: ast.expr, path: str) -> str:
+    """The path with ``.tmp`` behind it. Before Python 3.12 no quote may stand in an f-string of the same."""
+    if isinstance(node, ast.Constant | ast.JoinedStr):
+        return _with_end(path)
+    if any(one in path for one in ("\\", "#", "\n")) or ('"' in path and "'" in path):
+        return f'str({path}) + ".tmp"'
+    quote = "'" if '"' in path else '"'
+    return f"f{quote}{{{path}}}.tmp{quote}"
 
 
 def _with_end(text: str) -> str:
