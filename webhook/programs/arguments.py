@@ -297,7 +297,12 @@ def _fills_any(python: Python, call: Call) -> bool:
     if call.attr != "setattr" or not call.node.args:
         return True
     told = python.text(call.node.args[0]).lower()
-    return told == "self" or any(word in told for word in _OPTIONS)
+    if told == "self":
+        scope = call.around.scope if call.around is not None else None
+        owner = scope.outer.node if scope is not None and scope.outer is not None else None
+        bases = owner.bases if isinstance(owner, ast.ClassDef) else ()
+        return any("Namespace" in python.source.dotted(base)[0] for base in bases)
+    return any(word in told for word in _OPTIONS)
 
 
 _OPTIONS: Final = ("arg", "opt", "cfg", "conf", "flag", "hp", "names", "setting")

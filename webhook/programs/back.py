@@ -92,6 +92,10 @@ _OF_RUNS: Final = ("resum", "restor", "recover", "ckpt", "checkpoint", "trainer"
 """Parts of the names of what another package may restore a run with."""
 
 
+_FRAMEWORKS: Final = frozenset(("lightning", "pytorch_lightning"))
+"""Packages whose trainers are read for what they are told, so their names alone say nothing."""
+
+
 class Off(Struct, frozen=True):
     """A load that this start leaves out: the call, the condition, and the node of the setting in it."""
 
@@ -154,7 +158,7 @@ def unseen(python: Python) -> bool:
 
 def _others_may_load(python: Python) -> bool:
     """The same where the whole checkout is in reach: what is not in it comes from a package that is installed."""
-    known = known_packages()
+    known = known_packages() | _FRAMEWORKS
     return python.source.stars or any(
         dotted.partition(".")[0] not in known
         and not reads_data(dotted.rpartition(".")[2])
@@ -399,7 +403,7 @@ def _fails(python: Python, call: Call, test: ast.expr, way: bool) -> Off | None:
             continue
         named = [node for node in ast.walk(part) if isinstance(node, ast.Attribute | ast.Subscript | ast.Name)]
         setting = next((node for node in named if not isinstance(node, ast.Name)), named[0] if named else None)
-        if isinstance(setting, ast.Name):
+        if isinstance(setting, ast.Name) and not asks_to_go_on(python, setting):
             # ``found = args.resume != ""`` and then ``if found:``
             parts_of = (one for origin, _ in python.origins(setting, call.around) for one in ast.walk(origin))
             setting = next((one for one in parts_of if isinstance(one, ast.Attribute | ast.Subscript)), setting)

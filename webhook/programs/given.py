@@ -11,15 +11,53 @@ import ast
 import re
 from typing import Final
 
-from webhook.programs.config import Config
-from webhook.programs.constructs import Around
+from msgspec import Struct
+
+from webhook.programs.arguments import given_otherwise
+from webhook.programs.bound import is_sure
+from webhook.programs.config import MOST, Config
+from webhook.programs.constructs import Around, Binding
 from webhook.programs.python import Python
+from webhook.programs.results import keys_set
 from webhook.programs.values import UNKNOWN, Unknown, Value, join
 
-_LOADS: Final = frozenset(("load", "safe_load", "full_load", "load_config", "read_config", "parse_file"))
+_LOADS: Final = frozenset(("load", "loads", "safe_load", "full_load", "load_config", "read_config", "parse_file"))
 _OF: Final = ("yaml", "json", "toml", "tomllib", "tomli", "omegaconf", "ruamel", "hjson", "orjson")
+_ROOTS: Final = frozenset((*_OF, "hydra"))
+_WRAPS: Final = frozenset(
+    (
+        *(
+            "EasyDict",
+            "edict",
+            "AttrDict",
+            "ConfigDict",
+            "Munch",
+            "munchify",
+            "Box",
+            "DotDict",
+            "dotdict",
+            "AttributeDict",
+        ),
+        *(
+            "SimpleNamespace",
+            "Namespace",
+            "dict",
+            "OrderedDict",
+            "create",
+            "DictConfig",
+            "deepcopy",
+            "copy",
+            "to_container",
+        ),
+    )
+)
+"""Calls that make an object with the same keys out of a dictionary, by their last names."""
+_SETTINGS: Final = ("cfg", "conf", "opt", "param", "setting", "hp", "arg")
+"""Parts of the names of what holds settings."""
 _INSIDE: Final = 8
 """Keys inside keys that are followed."""
+_STEPS: Final = 6
+_ORIGINS: Final = 3
 _HOLE: Final = re.compile(r"\$\{([^${}]*)\}")
 _GROUPS: Final = 32
 _FLAGS: Final = {
@@ -31,59 +69,187 @@ _FLAGS: Final = {
 
 
 def given_value(python: Python, node: ast.expr, around: Around | None, depth: int) -> Value:
-    """The value of ``cfg.a.b`` or ``cfg["a"]["b"]`` where ``cfg`` is a file's content; ``UNKNOWN`` where it is not."""
-    keys: list[str] = []
-    here = node
+    """The value of ``cfg.a.b``, ``cfg["a"]["b"]`` or ``cfg.get("a")`` where ``cfg`` is a file's content.
+
+    ``UNKNOWN`` where it is not, and where the text gives such a key a value of its own.
+    """
+    if not _reads_files(python):
+        return UNKNOWN
+    keys, default, here = [], None, node
     while len(keys) < _INSIDE:
-        if isinstance(here, ast.Attribute):
-            keys.append(here.attr)
-            here = here.value
-        elif (
-            isinstance(here, ast.Subscript)
-            and isinstance(here.slice, ast.Constant)
-            and isinstance(here.slice.value, str)
-        ):
-            keys.append(here.slice.value)
-            here = here.value
-        else:
+        step = _key_of(here)
+        if step is None:
             break
-    if not keys or not isinstance(here, ast.Name):
-        return UNKNOWN
-    config = _config(python, here, around, depth)
-    if config is None:
-        return UNKNOWN
-    return _settled(python, config, ".".join(reversed(keys)), 0)
+        key, here, default = step[0], step[1], step[2] if not keys else default
+        keys.insert(0, key)
+        if not isinstance(here, ast.Name | ast.Attribute):
+            continue
+        found = _content(python, here, around, depth, 0)
+        if found is not None:
+            return _of_key(python, found, keys, default, around, depth)
+    return UNKNOWN
 
 
-def _config(python: Python, name: ast.Name, around: Around | None, depth: int) -> Config | None:
-    """The file whose content a name stands for."""
-    bound = python.bindings(name, around)
-    if len(bound) != 1:
+def _reads_files(python: Python) -> bool:
+    known: bool | None = python.memo.get("reads files")
+    if known is None:
+        known = python.memo["reads files"] = not _ROOTS.isdisjoint(python.source.modules)
+    return known
+
+
+def _key_of(node: ast.expr) -> tuple[str, ast.expr, ast.expr | None] | None:
+    """The key that a node takes, what it takes it out of, and what it is where there is none."""
+    if isinstance(node, ast.Attribute):
+        return node.attr, node.value, None
+    if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant) and isinstance(node.slice.value, str):
+        return node.slice.value, node.value, None
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "get" and node.args:
+        first = node.args[0]
+        if isinstance(first, ast.Constant) and isinstance(first.value, str) and not node.keywords:
+            return first.value, node.func.value, node.args[1] if len(node.args) > 1 else ast.Constant(None)
+    return None
+
+
+class _Content(Struct):
+    """A file's content, or the part of it below a key."""
+
+    config: Config
+    prefix: tuple[str, ...] = ()
+
+
+def _of_key(
+    python: Python, found: _Content, keys: list[str], default: ast.expr | None, around: Around | None, depth: int
+) -> Value:
+    if keys[-1] in _changed(python):
+        return UNKNOWN
+    path = ".".join((*found.prefix, *keys))
+    value = _settled(python, found.config, path, 0)
+    absent = value is UNKNOWN and path not in found.config.values and len(found.config.values) < MOST
+    if not absent or default is None or any(key.startswith(f"{path}.") for key in found.config.values):
+        return value
+    return python.follow(default, around, depth)
+
+
+def _changed(python: Python) -> frozenset[str]:
+    """Keys and names that the text itself gives a value; of any name where it updates its settings by others."""
+    known: frozenset[str] | _Any | None = python.memo.get("changed keys")
+    if known is None:
+        names = {key for _, key in keys_set(python)} | given_otherwise(python)
+        every = any(
+            any(word in python.source.source(call.receiver).lower() for word in _SETTINGS)
+            for call in python.methods("update", "merge_with", "merge_update")
+            if call.receiver is not None
+        )
+        known = python.memo["changed keys"] = _Any() if every else frozenset(names)
+    return known
+
+
+class _Any(frozenset[str]):
+    """Every name."""
+
+    def __contains__(self, name: object) -> bool:
+        return True
+
+
+def _content(python: Python, node: ast.expr, around: Around | None, depth: int, steps: int) -> _Content | None:
+    """The file whose content, or a part of it, an expression stands for; None where several may be meant."""
+    if steps > _STEPS:
         return None
-    one = bound[0]
-    if one.how == "parameter":
-        return hydra_config(python, one.around.node if one.around is not None else None)
-    call = one.value
-    if not isinstance(call, ast.Call) or not call.args:
+    bound = python.bindings(node, around)
+    if len(bound) > 1:
+        # ``if args.config: cfg = load(...)``, ``elif args.resume: ...``
+        bound = [one for one in bound if is_sure(python, one.around, set(), depth + 1) is not False][:2]
+        only = bound[0] if len(bound) == 1 else None
+        if only is not None and only.value is not None:
+            return _either(python, only.value, only.around, depth, steps + 1)
+    if len(bound) == 1 and bound[0].how == "unpacked" and bound[0].whole is not None:
+        return _part(python, bound[0], depth, steps)
+    if len(bound) == 1 and bound[0].how == "parameter" and isinstance(node, ast.Name):
+        function = bound[0].around.node if bound[0].around is not None else None
+        config = hydra_config(python, function)
+        if config is not None:
+            return _Content(config)
+        if getattr(function, "decorator_list", None):
+            return _handed(python, function, node.id, depth, steps)
+    found: _Content | None = None
+    origins = python.origins(node, around)
+    for origin, where in origins if len(origins) <= _ORIGINS else ():
+        one = _made(python, origin, where, depth, steps) if origin is not node else None
+        if one is None or (found is not None and (one.config is not found.config or one.prefix != found.prefix)):
+            return None
+        found = one
+    return found
+
+
+def _handed(python: Python, function: object, name: str, depth: int, steps: int) -> _Content | None:
+    """What the only call of a function gives it, whatever a decorator of the text puts around it: the settings."""
+    if not isinstance(function, ast.FunctionDef) or function.name in python.source.repeated:
         return None
-    called = python.source.dotted(call.func)[0]
-    if called.rpartition(".")[2] not in _LOADS or called.partition(".")[0] not in _OF:
+    calls = python.source.calls_of(function.name, method=False)
+    names = [one.arg for one in (*function.args.posonlyargs, *function.args.args)]
+    if len(calls) != 1 or name not in names:
         return None
-    path = _path_of(python, call.args[0], one.around, depth)
-    return python.config(path) if isinstance(path, str) else None
+    given = calls[0].argument(name, names.index(name))
+    return None if given is None else _either(python, given, calls[0].around, depth, steps + 1)
+
+
+def _part(python: Python, bound: Binding, depth: int, steps: int) -> _Content | None:
+    """``data, model = configs``: the one of a tuple."""
+    origins = python.origins(bound.whole, bound.around)
+    if len(origins) != 1 or not isinstance(origins[0][0], ast.Tuple | ast.List):
+        return None
+    items = origins[0][0].elts
+    if bound.index >= len(items):
+        return None
+    return _either(python, items[bound.index], origins[0][1], depth, steps + 1)
+
+
+def _either(python: Python, node: ast.expr, around: Around | None, depth: int, steps: int) -> _Content | None:
+    if isinstance(node, ast.Name):
+        return _content(python, node, around, depth, steps)
+    return _made(python, node, around, depth, steps)
+
+
+def _made(python: Python, node: ast.expr, around: Around | None, depth: int, steps: int) -> _Content | None:
+    """The content that an expression makes: a load, what wraps one, or a key of one."""
+    if steps > _STEPS:
+        return None
+    step = _key_of(node)
+    if step is not None and step[1] is not node:
+        outer = _either(python, step[1], around, depth, steps + 1)
+        return (
+            None if outer is None or step[0] in _changed(python) else _Content(outer.config, (*outer.prefix, step[0]))
+        )
+    if not isinstance(node, ast.Call):
+        return _content(python, node, around, depth, steps + 1) if isinstance(node, ast.Name) else None
+    called = python.source.dotted(node.func)[0]
+    last = called.rpartition(".")[2]
+    if last in _LOADS and node.args and (called.partition(".")[0] in _OF or "YAML(" in python.text(node.func)):
+        path = _path_of(python, node.args[0], around, depth)
+        config = python.config(path) if isinstance(path, str) else None
+        return None if config is None else _Content(config)
+    inner = [*node.args, *(one.value for one in node.keywords if one.arg is None)]
+    if last in _WRAPS and len(inner) == 1 and not any(one.arg for one in node.keywords):
+        return _either(python, inner[0], around, depth, steps + 1)
+    return None
 
 
 def _path_of(python: Python, node: ast.expr, around: Around | None, depth: int) -> Value:
-    """The path behind ``"a.yaml"``, ``open("a.yaml")``, or a name that ``with open(...) as`` gives."""
-    for _ in range(3):
+    """The path behind ``"a.yaml"``, ``open("a.yaml").read()``, ``Path("a.yaml").read_text()``, or a name that ``with
+    open(...) as`` gives."""
+    for _ in range(4):
         if isinstance(node, ast.Name):
             bound = python.bindings(node, around)
             if len(bound) == 1 and isinstance(bound[0].value, ast.Call):
                 node, around = bound[0].value, bound[0].around
                 continue
-        if isinstance(node, ast.Call) and node.args and python.source.dotted(node.func)[0] in ("open", "io.open"):
-            node = node.args[0]
-            continue
+        if isinstance(node, ast.Call):
+            if node.args and python.source.dotted(node.func)[0] in ("open", "io.open"):
+                node = node.args[0]
+                continue
+            if isinstance(node.func, ast.Attribute) and node.func.attr in ("read", "read_text", "open"):
+                node = node.func.value
+                continue
         break
     return python.follow(node, around, depth)
 

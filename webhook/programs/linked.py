@@ -18,9 +18,9 @@ from webhook.model.script import Place
 from webhook.programs.parsed import Source, is_main, parse
 from webhook.programs.shell import NotRead
 
-DEEPEST: Final = 4
+DEEPEST: Final = 6
 """Imports from the program to a module that is followed."""
-MOST: Final = 24
+MOST: Final = 48
 """Modules of one program."""
 _LOOKED_AT: Final = 1024 * 1024
 """Characters of a program's modules that are looked at, be they read or not."""
@@ -36,6 +36,8 @@ _GOES_BACK: Final = re.compile(
     r"|os\.remove|\.save\(|save_"
 )
 """What a module has that saves, reads back or removes. Where one has no room that lacks it, nothing is missed."""
+_RENAMES: Final = re.compile(r"^from[ \t]+\.[\w.]*[ \t]+import[^#\n]*\bas[ \t]", re.M)
+"""An import by which a package gives what is in it another name: ``from .defaults import _C as cfg``."""
 _IMPORTS: Final = 200
 """Imports of one text that are looked at."""
 _ABOVE: Final = 3
@@ -121,6 +123,7 @@ def _modules(
     above = folder.split("/")
     folders = [folder, *more]
     folders += ["/".join(above[:size]) for size in range(len(above) - 1, max(len(above) - 1 - _ABOVE, 0), -1)]
+    folders = list(dict.fromkeys(folders))
     pending = [(text, folder, 0)]
     tried: set[str] = set()
     while pending:
@@ -131,14 +134,14 @@ def _modules(
                     joined[path].add(name)
                     break
                 if path in tried:
-                    break
+                    continue
                 tried.add(path)
                 at = opened(path) if looked_at < _LOOKED_AT else None
                 if at is None:
                     continue
                 looked_at += len(at[0])
                 own_text = at[0].replace("\r\n", "\n")
-                if _CONCERNS.search(own_text) is None:
+                if _CONCERNS.search(own_text) is None and _RENAMES.search(own_text) is None:
                     joined[path] = {name}
                     if depth < DEEPEST:
                         pending.append((own_text, where, depth + 1))
@@ -184,8 +187,7 @@ def _imported(text: str) -> Iterator[tuple[str, int]]:
         module = match[1].replace(" ", "")
         dots = len(module) - len(module.lstrip("."))
         module = module.lstrip(".")
-        if module:
-            yield module, dots
+        yield module, dots
         for one in match[2].strip(") ").split(","):
             word = one.split()[0] if one.split() else ""
             if word.isidentifier():
@@ -195,7 +197,7 @@ def _imported(text: str) -> Iterator[tuple[str, int]]:
 def _candidates(name: str, dots: int, here: str, folders: Sequence[str]) -> Iterator[tuple[str, str]]:
     """Where a module may lie: its path, and the folder that its own relative imports start from."""
     inside = name.replace(".", "/")
-    if not inside or len(inside) > 256:
+    if (not inside and not dots) or len(inside) > 256:
         return
     if dots:
         parts = here.split("/")
@@ -205,8 +207,9 @@ def _candidates(name: str, dots: int, here: str, folders: Sequence[str]) -> Iter
     else:
         roots = folders
     for root in roots:
-        base = f"{root}/{inside}" if root else inside
-        yield f"{base}.py", base.rpartition("/")[0]
+        base = f"{root}/{inside}" if root and inside else root or inside
+        if inside:
+            yield f"{base}.py", base.rpartition("/")[0]
         yield f"{base}/__init__.py", base
 
 

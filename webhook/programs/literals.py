@@ -210,6 +210,8 @@ def compared(operator: ast.cmpop, left: Value, right: Value) -> Value:
         return (left is None) == isinstance(operator, ast.Is)
     if not is_known(left) or not is_known(right) or isinstance(left, tuple | dict):
         return UNKNOWN
+    if isinstance(operator, ast.Is | ast.IsNot) and (isinstance(left, bool) or isinstance(right, bool)):
+        return (left is right) == isinstance(operator, ast.Is)
     if isinstance(operator, ast.In | ast.NotIn):
         if not isinstance(right, tuple | dict | str) or (isinstance(right, str) and not isinstance(left, str)):
             return UNKNOWN

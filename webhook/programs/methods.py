@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from webhook.programs.constructs import Around
 from webhook.programs.literals import kind_of_name
-from webhook.programs.results import is_changed, of_vars
+from webhook.programs.results import is_changed, of_vars, of_writer
 from webhook.programs.values import UNKNOWN, Text, Unknown, Value, is_known, join, join_path
 
 if TYPE_CHECKING:
@@ -17,6 +17,10 @@ if TYPE_CHECKING:
 def method_value(python: Python, node: ast.Call, function: ast.Attribute, around: Around | None, depth: int) -> Value:
     """What a method call on a text, a path, a dictionary or a list amounts to."""
     attr = function.attr
+    if attr == "get_logdir" and not node.args:
+        told = of_writer(python, function.value, around, depth)
+        if told is not None:
+            return told
     base = python.follow(function.value, around, depth)
     if attr in ("joinpath",) and isinstance(base, str | Text):
         return join_path((base, *(python.follow(one, around, depth) for one in node.args)))
@@ -35,6 +39,12 @@ def method_value(python: Python, node: ast.Call, function: ast.Attribute, around
         told = of_vars(python, function.value, key, around, depth)
         if told is not None:
             return told
+        if isinstance(base, Unknown) and not base.kind:
+            from webhook.programs.given import given_value
+
+            told = given_value(python, node, around, depth + 1)
+            if not isinstance(told, Unknown) or told.kind:
+                return told
     if attr in ("split", "rsplit") and isinstance(base, str) and len(node.args) == 1:
         mark = python.follow(node.args[0], around, depth)
         return tuple(base.split(mark)[:256]) if isinstance(mark, str) and mark else UNKNOWN

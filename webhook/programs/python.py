@@ -33,12 +33,14 @@ from webhook.programs.literals import (
 from webhook.programs.methods import method_value
 from webhook.programs.parsed import Source, dollar_names
 from webhook.programs.results import (
+    calls_below,
     default_of,
     function_of,
     incremented,
     is_listed,
     keyed,
     of_vars,
+    of_writer,
     returned,
 )
 from webhook.programs.shell import HIDDEN
@@ -228,7 +230,10 @@ class Python:
         names = [one.arg for one in (*function.args.posonlyargs, *function.args.args)]
         position = names.index(name) - (owner is not None) if name in names else None
         out: list[tuple[ast.expr, Around | None]] = []
-        for call in self.source.calls_of(called, method=owner is not None and called == function.name):
+        calls = self.source.calls_of(called, method=owner is not None and called == function.name)
+        if owner is not None and called == owner.name:
+            calls = [*calls, *calls_below(self, owner)]
+        for call in calls:
             if call.open_ended or len(out) > 8:
                 return []
             node = call.argument(name, position if position is None or position >= 0 else None)
@@ -338,12 +343,22 @@ class Python:
             base = self._value(node.value, around, depth)
             if isinstance(base, Unknown) and base.kind:
                 return Unknown(base.kind, self.text(node))
+        if node.attr in ("log_dir", "logdir"):
+            told = of_writer(self, node.value, around, depth)
+            if told is not None:
+                return told
         if node.attr in ("parent", "name", "stem"):
             base = self._value(node.value, around, depth)
             if isinstance(base, str) and base:
                 if node.attr == "parent":
                     return base.rstrip("/").rpartition("/")[0] or "/"
                 return base.rstrip("/").rpartition("/")[2] if node.attr == "name" else UNKNOWN
+        if depth < _FOLLOWED and not _NODES.isdisjoint(self.source.modules):
+            from webhook.programs.nodes import node_value
+
+            value = node_value(self, node, around, depth + 1)
+            if not isinstance(value, Unknown) or value.kind:
+                return value
         # ``args.out = join(args.out, stamp)``: what stands on the right is what it was before.
         found = [one for one in self._few((0, name)) if not holds(one.value, node)]
         called = self.source.by_attr
@@ -545,6 +560,10 @@ class Python:
 
     def _walrus(self, node: ast.NamedExpr, around: Around | None, depth: int) -> Value:
         return self._value(node.value, around, depth)
+
+
+_NODES: Final = frozenset(("yacs", "fvcore"))
+"""Packages whose settings are nodes of keys."""
 
 
 def _visible(found: list[Binding], around: Around | None) -> list[Binding]:

@@ -6,7 +6,7 @@ import ast
 from typing import TYPE_CHECKING, Final
 
 from webhook.programs.bound import is_sure
-from webhook.programs.constructs import Around, Binding, Function
+from webhook.programs.constructs import Around, Binding, Call, Function
 from webhook.programs.literals import kind_of_name
 from webhook.programs.values import UNKNOWN, Unknown, Value, join
 
@@ -94,6 +94,21 @@ def incremented(python: Python, node: ast.Call, around: Around | None, depth: in
     return join((path, Unknown("fresh", python.text(node)))) if stays is False else UNKNOWN
 
 
+def of_writer(python: Python, node: ast.expr, around: Around | None, depth: int) -> Value:
+    """Where TensorBoard's ``SummaryWriter`` writes; without a directory ``runs/``, the time and the host below it
+    (torch 2.13.0, utils/tensorboard/writer.py). None where a node is none."""
+    if isinstance(node, ast.Attribute) and node.attr == "file_writer":
+        node = node.value
+    origins = python.origins(node, around)
+    made = origins[0][0] if len(origins) == 1 else None
+    if not isinstance(made, ast.Call) or python.source.dotted(made.func)[0].rpartition(".")[2] != "SummaryWriter":
+        return None
+    given = [one.value for one in made.keywords if one.arg in ("log_dir", "logdir")] or made.args[:1]
+    if given:
+        return python.follow(given[0], origins[0][1], depth)
+    return join(("runs/", Unknown("fresh", python.text(node))))
+
+
 def is_listed(python: Python, node: ast.expr) -> bool:
     """``glob("runs/*")``, ``os.listdir("runs")``, ``list(Path("runs").iterdir())``: what a directory holds now."""
     if not isinstance(node, ast.Call):
@@ -119,13 +134,13 @@ def of_vars(python: Python, node: ast.expr, key: str, around: Around | None, dep
 
 def keyed(python: Python, node: ast.expr, key: str, around: Around | None, depth: int) -> Value:
     """What ``settings["key"] = value`` gives, where there is one; None where the text has none."""
-    found = _keys(python).get((python.source.dotted(node)[0], key))
+    found = keys_set(python).get((python.source.dotted(node)[0], key))
     if found is None:
         return None
     return python.follow(found[0].value, found[0].around, depth) if len(found) == 1 else UNKNOWN
 
 
-def _keys(python: Python) -> dict[tuple[str, str], list[Binding]]:
+def keys_set(python: Python) -> dict[tuple[str, str], list[Binding]]:
     """(name, key) -> the assignments to that item of a dictionary."""
     out: dict[tuple[str, str], list[Binding]] | None = python.memo.get("keys")
     if out is None:
@@ -143,11 +158,48 @@ def _keys(python: Python) -> dict[tuple[str, str], list[Binding]]:
 def is_changed(python: Python, node: ast.expr) -> bool:
     """Whether the text changes a dictionary's items after it was made."""
     name = python.source.dotted(node)[0]
-    return any(one == name for one, _ in _keys(python)) or any(
+    return any(one == name for one, _ in keys_set(python)) or any(
         python.source.dotted(call.receiver)[0] == name
         for call in python.methods("update", "setdefault", "pop")
         if call.receiver is not None
     )
+
+
+def calls_below(python: Python, owner: ast.ClassDef) -> list[Call]:
+    """The calls by which classes that are derived from one make it: ``super().__init__(model, config)`` in their own
+    ``__init__``, else the calls of them."""
+    derived: dict[str, list[ast.ClassDef]] | None = python.memo.get("derived")
+    if derived is None:
+        derived = python.memo["derived"] = {}
+        for made in python.source.classes.values():
+            for base in made.bases[:_BASES]:
+                derived.setdefault(python.source.dotted(base)[0].rpartition(".")[2], []).append(made)
+    out: list[Call] = []
+    for made in derived.get(owner.name, ())[:_BASES]:
+        if any(isinstance(one, ast.FunctionDef) and one.name == "__init__" for one in made.body):
+            out += [call for call in _supers(python).get(id(made), ()) if call.receiver is not None]
+        else:
+            out += python.source.calls_of(made.name, method=False)
+    return out
+
+
+_BASES: Final = 8
+"""Bases and derived classes of one class that are followed."""
+
+
+def _supers(python: Python) -> dict[int, list[Call]]:
+    """Class -> the ``super().__init__(...)`` in its methods."""
+    known: dict[int, list[Call]] | None = python.memo.get("supers")
+    if known is None:
+        known = python.memo["supers"] = {}
+        for call in python.methods("__init__"):
+            scope = call.around.scope if call.around is not None else None
+            made = call.receiver
+            if scope is None or scope.outer is None or not isinstance(made, ast.Call):
+                continue
+            if isinstance(made.func, ast.Name) and made.func.id == "super":
+                known.setdefault(id(scope.outer.node), []).append(call)
+    return known
 
 
 def default_of(function: Function, name: str) -> ast.expr | None:

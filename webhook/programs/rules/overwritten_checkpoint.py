@@ -20,6 +20,7 @@ changes with the step; the program does not read that path, or reads it when tra
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from typing import Final
 
@@ -115,7 +116,21 @@ def _is_fixed(value: Value) -> bool:
         return value != ""
     if not isinstance(value, Text) or not isinstance(value.parts[-1], str):
         return False
-    return all(isinstance(piece, str) or piece.kind == "" for piece in pieces(value))
+    parts = pieces(value)
+    return all(
+        isinstance(piece, str) or (piece.kind == "" and not _COUNTS.search(_shown(before, piece)))
+        for before, piece in zip(("", *parts), parts, strict=False)
+    )
+
+
+def _shown(before: str | Unknown, piece: Unknown) -> str:
+    return f"{before if isinstance(before, str) else ''}<{piece.source}"
+
+
+_COUNTS: Final = re.compile(
+    r"(?i)<.*(step|epoch|iter|idx|index|round|num|count)|(checkpoint|ckpt|epoch|step|iter)[_-]?<"
+)
+"""What may be a number of its own at every save: by its name, or by what stands before it."""
 
 
 def _same(one: Value, other: Value) -> bool:
