@@ -302,7 +302,16 @@ def _fills_any(python: Python, call: Call) -> bool:
         owner = scope.outer.node if scope is not None and scope.outer is not None else None
         bases = owner.bases if isinstance(owner, ast.ClassDef) else ()
         return any("Namespace" in python.source.dotted(base)[0] for base in bases)
-    return any(word in told for word in _OPTIONS)
+    return any(word in told for word in _OPTIONS) and not _is_made(python, call.node.args[0], call.around)
+
+
+def _is_made(python: Python, node: ast.expr, around: Around | None) -> bool:
+    """Whether an object comes of calls that parse nothing: ``config = AutoConfig.from_pretrained(name)``."""
+    origins = python.origins(node, around)
+    return all(
+        isinstance(one, ast.Call) and not any(word in python.source.source(one).lower() for word in ("pars", "arg"))
+        for one, _ in origins
+    )
 
 
 _OPTIONS: Final = ("arg", "opt", "cfg", "conf", "flag", "hp", "names", "setting")
@@ -379,7 +388,9 @@ def _parses_all(python: Python, node: ast.expr, around: Around | None) -> bool:
     if len(node.args) != 1 or node.keywords:
         return False
     return all(
-        (isinstance(one, ast.Constant) and one.value is None) or python.source.source(one) == "sys.argv[1:]"
+        one is node
+        or (isinstance(one, ast.Constant) and one.value is None)
+        or python.source.source(one) == "sys.argv[1:]"
         for one, _ in python.origins(node.args[0], around)
     )
 

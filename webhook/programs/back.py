@@ -332,6 +332,8 @@ def _turned_off(python: Python, call: Call, depth: int = 0) -> Off | None:
         return None
     first: Off | None = None
     for caller in callers_of(python, scope) or ():
+        if is_no_start(python, caller):
+            continue  # what is saved in the loop and read back by one function
         one = _turned_off(python, caller, depth + 1)
         if one is None:
             return None

@@ -56,7 +56,7 @@ _SETTINGS: Final = ("cfg", "conf", "opt", "param", "setting", "hp", "arg")
 """Parts of the names of what holds settings."""
 _INSIDE: Final = 8
 """Keys inside keys that are followed."""
-_STEPS: Final = 6
+_STEPS: Final = 12
 _ORIGINS: Final = 3
 _HOLE: Final = re.compile(r"\$\{([^${}]*)\}")
 _GROUPS: Final = 32
@@ -159,26 +159,38 @@ def _content(python: Python, node: ast.expr, around: Around | None, depth: int, 
     if len(bound) > 1:
         # ``if args.config: cfg = load(...)``, ``elif args.resume: ...``
         bound = [one for one in bound if is_sure(python, one.around, set(), depth + 1) is not False][:2]
-        only = bound[0] if len(bound) == 1 else None
-        if only is not None and only.value is not None:
-            return _either(python, only.value, only.around, depth, steps + 1)
-    if len(bound) == 1 and bound[0].how == "unpacked" and bound[0].whole is not None:
-        return _part(python, bound[0], depth, steps)
-    if len(bound) == 1 and bound[0].how == "parameter" and isinstance(node, ast.Name):
-        function = bound[0].around.node if bound[0].around is not None else None
-        config = hydra_config(python, function)
-        if config is not None:
-            return _Content(config)
-        if getattr(function, "decorator_list", None):
-            return _handed(python, function, node.id, depth, steps)
+    if len(bound) == 1:
+        one = bound[0]
+        if one.how == "unpacked" and one.whole is not None:
+            return _part(python, one, depth, steps)
+        if one.how == "parameter" and isinstance(node, ast.Name):
+            return _of_parameter(python, one, node.id, depth, steps)
+        if one.value is not None:
+            return _either(python, one.value, one.around, depth, steps + 1)
+    return _agreed(python, python.origins(node, around), node, depth, steps)
+
+
+def _agreed(
+    python: Python, origins: list[tuple[ast.expr, Around | None]], node: ast.expr | None, depth: int, steps: int
+) -> _Content | None:
+    """The content that all origins are."""
     found: _Content | None = None
-    origins = python.origins(node, around)
     for origin, where in origins if len(origins) <= _ORIGINS else ():
-        one = _made(python, origin, where, depth, steps) if origin is not node else None
+        one = _either(python, origin, where, depth, steps + 1) if origin is not node else None
         if one is None or (found is not None and (one.config is not found.config or one.prefix != found.prefix)):
             return None
         found = one
     return found
+
+
+def _of_parameter(python: Python, one: Binding, name: str, depth: int, steps: int) -> _Content | None:
+    function = one.around.node if one.around is not None else None
+    config = hydra_config(python, function)
+    if config is not None:
+        return _Content(config)
+    if getattr(function, "decorator_list", None):
+        return _handed(python, function, name, depth, steps)
+    return _agreed(python, python.given(one, name), None, depth, steps)
 
 
 def _handed(python: Python, function: object, name: str, depth: int, steps: int) -> _Content | None:
@@ -205,7 +217,7 @@ def _part(python: Python, bound: Binding, depth: int, steps: int) -> _Content | 
 
 
 def _either(python: Python, node: ast.expr, around: Around | None, depth: int, steps: int) -> _Content | None:
-    if isinstance(node, ast.Name):
+    if isinstance(node, ast.Name) or (isinstance(node, ast.Attribute) and python.bindings(node, around)):
         return _content(python, node, around, depth, steps)
     return _made(python, node, around, depth, steps)
 
@@ -221,7 +233,10 @@ def _made(python: Python, node: ast.expr, around: Around | None, depth: int, ste
             None if outer is None or step[0] in _changed(python) else _Content(outer.config, (*outer.prefix, step[0]))
         )
     if not isinstance(node, ast.Call):
-        return _content(python, node, around, depth, steps + 1) if isinstance(node, ast.Name) else None
+        return None
+    if isinstance(node.func, ast.Name) and node.func.id in python.source.functions:
+        origins = python.origins(node, around)
+        return _agreed(python, origins, node, depth, steps)
     called = python.source.dotted(node.func)[0]
     last = called.rpartition(".")[2]
     if last in _LOADS and node.args and (called.partition(".")[0] in _OF or "YAML(" in python.text(node.func)):

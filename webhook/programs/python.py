@@ -464,9 +464,10 @@ class Python:
         base = self._value(node.value, around, depth)
         index = self._value(node.slice, around, depth)
         if isinstance(index, str):
-            told = keyed(self, node.value, index, around, depth)
-            if told is None:
-                told = of_vars(self, node.value, index, around, depth)
+            item = keyed(self, node.value, index, around, depth)
+            if item is not None:
+                return item[0]
+            told = of_vars(self, node.value, index, around, depth)
             if told is not None:
                 return told
         if isinstance(base, tuple) and isinstance(index, int) and -len(base) <= index < len(base):

@@ -132,12 +132,12 @@ def of_vars(python: Python, node: ast.expr, key: str, around: Around | None, dep
     return None
 
 
-def keyed(python: Python, node: ast.expr, key: str, around: Around | None, depth: int) -> Value:
-    """What ``settings["key"] = value`` gives, where there is one; None where the text has none."""
+def keyed(python: Python, node: ast.expr, key: str, around: Around | None, depth: int) -> tuple[Value] | None:
+    """What ``settings["key"] = value`` gives, which may be None; None itself where the text has no such line."""
     found = keys_set(python).get((python.source.dotted(node)[0], key))
     if found is None:
         return None
-    return python.follow(found[0].value, found[0].around, depth) if len(found) == 1 else UNKNOWN
+    return (python.follow(found[0].value, found[0].around, depth) if len(found) == 1 else UNKNOWN,)
 
 
 def keys_set(python: Python) -> dict[tuple[str, str], list[Binding]]:
