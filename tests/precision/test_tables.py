@@ -82,7 +82,7 @@ def test_programs_that_were_launched_are_labelled_and_counted() -> None:
         assert (len(row["commit"]), len(row["sha256"])) == (40, 64)
         by_rule.update(label.partition("|")[0] for label in labels)
         found.update(label.partition("|")[0] for label in row["found_after"].split())
-    for half in ("tuned", "untouched", "fresh"):
+    for half in ("tuned", "untouched", "fresh", "unseen"):
         mine = [row for row in rows if row["half"] == half]
         counts = [sum(len(row[column].split()) for row in mine) for column in ("labels", "found_first", "found_after")]
         wrong = [sum(1 for row in mine if row[column]) for column in ("wrong_first", "wrong_after")]

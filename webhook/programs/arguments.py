@@ -277,19 +277,28 @@ def _arguments(python: Python) -> dict[str, Call]:
         twice: set[str] = set()
         for call in python.methods("add_argument"):
             name = destination_of(python, call)
-            if name is not None:
-                twice.update((name,) if name in memo else ())
-                memo[name] = call
+            if name is None or (name in memo and _is_of_module(python, call) and not _is_of_module(python, memo[name])):
+                continue  # a module beside the program has a command line of its own
+            twice.update((name,) if name in memo else ())
+            memo[name] = call
         own = _filled(python) | twice
         every = {name: call for name, call in memo.items() if name not in twice}
         memo = {name: call for name, call in memo.items() if name not in own}
         # Whatever is taken out of a file or a dictionary may be any of them.
-        if any(
-            _fills_any(python, call) for call in python.named("setattr", "Namespace", "set_defaults")
-        ) or _is_updated(python):
+        if any(_fills_any(python, call) for call in python.named("setattr", "set_defaults")) or _is_updated(python):
             memo, every = {}, {}
         python.memo["arguments"], python.memo["all arguments"] = memo, every
     return memo
+
+
+def _is_of_module(python: Python, call: Call) -> bool:
+    """Whether a call stands in a module that was joined to a program which parses its command line itself."""
+    first: int | None = python.memo.get("first module")
+    if first is None:
+        first = python.segments[0][0] if python.segments else 0
+        own = any(one.line < first for one in python.methods("parse_args", "parse_known_args"))
+        first = python.memo["first module"] = first if own else 0
+    return 0 < first <= call.line
 
 
 def _fills_any(python: Python, call: Call) -> bool:
@@ -337,6 +346,11 @@ def _is_parsed(python: Python, node: ast.expr, around: Around | None, steps: int
             return True
         if any(one.how == "parameter" for one in bound) and len(bound) > 1:
             return _is_still_parsed(python, node, bound, around, steps)
+        if len(bound) == 1 and bound[0].how == "parameter":
+            given = python.given(bound[0], node.id)
+            return bool(given) and all(_is_parsed(python, one, where, steps + 1) for one, where in given)
+        if len(bound) > 1 and all(one.how == "=" and one.value is not None for one in bound):
+            return _is_last_parsed(python, node, bound, around, steps)
     origins = python.origins(node, around)
     return bool(origins) and all(
         _parses(one)
@@ -348,6 +362,24 @@ def _is_parsed(python: Python, node: ast.expr, around: Around | None, steps: int
 
 
 _STEPS: Final = 8
+
+
+def _is_last_parsed(
+    python: Python, node: ast.Name, bound: Sequence[Binding], around: Around | None, steps: int
+) -> bool:
+    """``opt = parser.parse_args()`` and then ``if opt.resume: opt = Namespace(**saved)``, which is not run."""
+    above = set(around.outwards()) if around is not None else set()
+    scope = around.scope if around is not None else None
+    for one in reversed(bound):
+        own = one.around.scope if one.around is not None else None
+        if own is scope and one.line >= node.lineno:
+            continue
+        sure = is_sure(python, one.around, above, steps + 1)
+        if sure:
+            return _is_parsed(python, one.value, one.around, steps + 1)
+        if sure is None and not _is_parsed(python, one.value, one.around, steps + 1):
+            return False
+    return False
 
 
 def _is_still_parsed(

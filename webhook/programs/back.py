@@ -16,11 +16,12 @@ from msgspec import Struct
 
 from webhook.programs.arguments import flag_value, flags_of, has_line, names_file
 from webhook.programs.bound import holds
-from webhook.programs.flow import callers_of, in_loop, is_no_start
+from webhook.programs.flow import callers_of, in_loop, is_handed_on, is_no_start
 from webhook.programs.loads import NAMES_OF_DATA, known_packages, optional_arguments, reads_data, unseen_may_load
 from webhook.programs.names import saves
 from webhook.programs.program import Script, lies_in
 from webhook.programs.python import Around, Call, Python
+from webhook.programs.results import default_of
 from webhook.programs.values import head, is_known, is_true
 from webhook.programs.words import words_in
 
@@ -171,7 +172,34 @@ def _others_may_load(python: Python) -> bool:
 def asks_to_go_on(python: Python, node: ast.expr) -> bool:
     """Whether a setting is named for going on: ``args.resume``, ``opt.continue_train``, ``config["preload"]``."""
     text = python.source.source(node).lower()
-    return any(word in text for word in _ASKS)
+    return any(word in text for word in _ASKS) and not _is_left_to_default(python, node)
+
+
+def _is_left_to_default(python: Python, node: ast.expr) -> bool:
+    """``def net(weights_path=None)``, which no call of the text gives any: no start could ask for it."""
+    known: dict[int, bool] = python.memo.setdefault("left to default", {})
+    if id(node) not in known:
+        known[id(node)] = isinstance(node, ast.Name) and _is_default(python, node)
+    return known[id(node)]
+
+
+def _is_default(python: Python, node: ast.Name) -> bool:
+    scope = next((one for one in python.source.functions.values() if holds_line(one, node.lineno)), None)
+    if scope is None or node.id not in {one.arg for one in (*scope.args.args, *scope.args.kwonlyargs)}:
+        return False
+    if scope.decorator_list or default_of(scope, node.id) is None:
+        return False
+    calls = python.source.by_attr.get(scope.name, ())
+    return bool(calls) and not any(
+        call.open_ended or call.argument(node.id, [one.arg for one in scope.args.args].index(node.id)) is not None
+        for call in calls
+        if node.id in {one.arg for one in scope.args.args}
+    )
+
+
+def holds_line(function: ast.AST, line: int) -> bool:
+    """Whether a line stands in a function."""
+    return getattr(function, "lineno", 0) <= line <= (getattr(function, "end_lineno", 0) or 0)
 
 
 def _suspects(script: Script, python: Python) -> Iterator[Call]:
@@ -191,9 +219,19 @@ def _is_never_run(python: Python, call: Call) -> bool:
     if scope is None or scope.kind == "lambda" or getattr(scope.node, "decorator_list", None):
         return False
     if scope.outer is not None:
-        return _is_of_data(python, scope)
+        return _is_of_data(python, scope) or _is_method_left(python, scope)
     callers = callers_of(python, scope)
     return callers is not None and not callers and f"{scope.node.name}" not in ("main", "train", "run")
+
+
+def _is_method_left(python: Python, scope: Around) -> bool:
+    """Whether a method is one that the text never calls, of a class that nobody else's code knows."""
+    owner, name = scope.outer.node if scope.outer is not None else None, scope.node.name
+    if not isinstance(owner, ast.ClassDef) or name.startswith(("__", "on_")) or owner.decorator_list or owner.keywords:
+        return False
+    if any(not isinstance(base, ast.Name) or base.id not in {*python.source.classes, "object"} for base in owner.bases):
+        return False
+    return all(one.imported for one in python.source.by_attr.get(name, ())) and not is_handed_on(python, name)
 
 
 def _is_of_data(python: Python, scope: Around) -> bool:
@@ -407,11 +445,19 @@ def _fails(python: Python, call: Call, test: ast.expr, way: bool) -> Off | None:
         setting = next((node for node in named if not isinstance(node, ast.Name)), named[0] if named else None)
         if isinstance(setting, ast.Name) and not asks_to_go_on(python, setting):
             # ``found = args.resume != ""`` and then ``if found:``
-            parts_of = (one for origin, _ in python.origins(setting, call.around) for one in ast.walk(origin))
-            setting = next((one for one in parts_of if isinstance(one, ast.Attribute | ast.Subscript)), setting)
+            parts_of: Iterator[ast.AST] = (
+                one for origin, _ in python.origins(setting, call.around) for one in ast.walk(origin)
+            )
+            found = next((one for one in parts_of if _is_setting(python, one)), None)
+            setting = found if isinstance(found, ast.Attribute | ast.Subscript) else setting
         if setting is not None:
             return Off(call, test, setting)
     return None
+
+
+def _is_setting(python: Python, node: ast.AST) -> bool:
+    """``args.resume``, ``config["resume"]``, and not ``torch.load``, which a package gives."""
+    return isinstance(node, ast.Subscript) or (isinstance(node, ast.Attribute) and not python.source.dotted(node)[1])
 
 
 def _is_not_given(python: Python, part: ast.expr) -> bool:

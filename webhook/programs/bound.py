@@ -28,6 +28,10 @@ def _given_by(python: Python, one: Binding, node: ast.expr, depth: int) -> Value
     """The value that one assignment gives, or that a function gets for its parameter."""
     if one.how == "parameter" and isinstance(node, ast.Name):
         return _parameter(python, one, node.id, depth)
+    if one.how == "unpacked" and isinstance(one.whole, ast.Call):
+        # ``logger, folder = prepare(cfg)``, whose function returns both.
+        items = python.follow(one.whole, one.around, depth)
+        return items[one.index] if isinstance(items, tuple) and one.index < len(items) else UNKNOWN
     if one.value is None or one.how == "with":
         return Unknown("loop", python.text(node)) if one.how in ("for", "+=") else UNKNOWN
     return python.follow(one.value, one.around, depth)
@@ -44,6 +48,12 @@ def _parameter(python: Python, one: Binding, name: str, depth: int) -> Value:
         told = commanded(python, function, name, depth)
         if told is not None:
             return told
+    if isinstance(function, ast.FunctionDef) and any(
+        one.arg is None for call in python.source.by_attr.get(function.name, ())[:1] for one in call.node.keywords
+    ):
+        from webhook.programs.given import spread_value
+
+        return spread_value(python, function, name, depth + 1)
     values_given = [python.follow(given, where, depth) for given, where in python.given(one, name)]
     same = values_given and all(type(v) is type(values_given[0]) and v == values_given[0] for v in values_given)
     return values_given[0] if same else UNKNOWN
@@ -110,3 +120,21 @@ def holds(outer: ast.expr | None, node: ast.expr) -> bool:
         and (outer.lineno, outer.col_offset) <= (node.lineno, node.col_offset)
         and (node.end_lineno or 0, node.end_col_offset or 0) <= (outer.end_lineno or 0, outer.end_col_offset or 0)
     )
+
+
+def visible(found: list[Binding], around: Around | None) -> list[Binding]:
+    """Without the attributes of classes, which only the class's own body sees by their bare names."""
+    if not any(one.around is not None and _body(one.around) is not None for one in found):
+        return found
+    own = _body(around) if around is not None else None
+    return [one for one in found if one.around is None or _body(one.around) in (None, own)]
+
+
+def _body(around: Around) -> ast.ClassDef | None:
+    """The class in whose body, and in no method of it, something stands."""
+    for here in around.outwards():
+        if here.kind in ("function", "lambda"):
+            return None
+        if here.kind == "class":
+            return here.node  # type: ignore[no-any-return]
+    return None

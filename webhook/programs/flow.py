@@ -197,8 +197,8 @@ def _called_in_loop(python: Python, call: Call, scope: Around, name: str, depth:
     if not callers:
         # A method may be a hook that a framework calls; a function may be handed on, and one that is told the epoch
         # is called for each.
-        return True if not method and _is_told_the_time(scope.node) and _handed_on(python, name) else None
-    if (method and not _is_plain(python, scope)) or _handed_on(python, name):
+        return True if not method and _is_told_the_time(scope.node) and is_handed_on(python, name) else None
+    if (method and not _is_plain(python, scope)) or is_handed_on(python, name):
         return True if any(in_loop(python, one, depth + 1) for one in callers) else None
     answers = [in_loop(python, one, depth + 1) for one in callers]
     if any(answers):
@@ -212,7 +212,7 @@ def callers_of(python: Python, scope: Around) -> list[Call] | None:
         return None
     name = scope.node.name
     method = scope.outer is not None and scope.outer.kind == "class"
-    if (method and (name in _COMMON or not _is_plain(python, scope))) or _handed_on(python, name):
+    if (method and (name in _COMMON or not _is_plain(python, scope))) or is_handed_on(python, name):
         return None
     return python.source.calls_of(name, method)
 
@@ -246,7 +246,7 @@ def _is_plain(python: Python, scope: Around) -> bool:
     )
 
 
-def _handed_on(python: Python, name: str) -> bool:
+def is_handed_on(python: Python, name: str) -> bool:
     """Whether a function's name is used as a value: in a call's arguments or on the right of an assignment."""
     named: set[str] | None = python.memo.get("named")
     if named is None:
@@ -280,7 +280,8 @@ def is_no_start(python: Python, call: Call, depth: int = 0) -> bool:
         known[name] = False  # a function that calls itself
         method = scope.outer is not None and scope.outer.kind == "class"
         callers = [one for one in python.source.calls_of(name, method) if one.node is not call.node]
-        known[name] = not _PREDICTS.isdisjoint(name.lower().split("_")) or (
+        words = set(name.lower().split("_"))
+        known[name] = (not _PREDICTS.isdisjoint(words) and _TRAINS.isdisjoint(words)) or (
             bool(callers) and depth <= 3 and all(is_no_start(python, one, depth + 1) for one in callers)
         )
     return known[name]
@@ -301,6 +302,8 @@ def _lessons(python: Python) -> dict[int, list[int]]:
     return memo
 
 
+_TRAINS: Final = frozenset(("train", "training", "fit", "finetune"))
+"""``train_and_eval`` does both."""
 _PREDICTS: Final = frozenset(
     ("infer", "inference", "predict", "test", "eval", "evaluate", "generate", "demo", "export")
 )

@@ -18,7 +18,7 @@ from webhook.programs.bound import is_sure
 from webhook.programs.config import MOST, Config
 from webhook.programs.constructs import Around, Binding
 from webhook.programs.python import Python
-from webhook.programs.results import keys_set
+from webhook.programs.results import default_of, keys_set
 from webhook.programs.values import UNKNOWN, Unknown, Value, join
 
 _LOADS: Final = frozenset(("load", "loads", "safe_load", "full_load", "load_config", "read_config", "parse_file"))
@@ -75,7 +75,9 @@ def given_value(python: Python, node: ast.expr, around: Around | None, depth: in
     """
     if not _reads_files(python):
         return UNKNOWN
-    keys, default, here = [], None, node
+    keys: list[str] = []
+    default: ast.expr | None = None
+    here = node
     while len(keys) < _INSIDE:
         step = _key_of(here)
         if step is None:
@@ -88,6 +90,20 @@ def given_value(python: Python, node: ast.expr, around: Around | None, depth: in
         if found is not None:
             return _of_key(python, found, keys, default, around, depth)
     return UNKNOWN
+
+
+def spread_value(python: Python, function: ast.FunctionDef, name: str, depth: int) -> Value:
+    """The value of a parameter of the only call ``main(**OmegaConf.load(path))``; ``UNKNOWN`` where it is none."""
+    calls = python.source.calls_of(function.name, method=False)
+    if len(calls) != 1 or not _reads_files(python) or function.name in python.source.repeated:
+        return UNKNOWN
+    given = [one.value for one in calls[0].node.keywords if one.arg is None]
+    if len(given) != 1 or calls[0].node.args or any(one.arg == name for one in calls[0].node.keywords):
+        return UNKNOWN
+    found = _either(python, given[0], calls[0].around, depth, 0)
+    if found is None:
+        return UNKNOWN
+    return _of_key(python, found, [name], default_of(function, name), None, depth)
 
 
 def _reads_files(python: Python) -> bool:

@@ -123,6 +123,8 @@ def _modules(
     above = folder.split("/")
     folders = [folder, *more]
     folders += ["/".join(above[:size]) for size in range(len(above) - 1, max(len(above) - 1 - _ABOVE, 0), -1)]
+    if "sys.path" in text or "_init_paths" in text:
+        folders += [f"{one}/{below}" for one in folders[:_ABOVE] for below in ("lib", "src")]
     folders = list(dict.fromkeys(folders))
     pending = [(text, folder, 0)]
     tried: set[str] = set()

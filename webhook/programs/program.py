@@ -219,6 +219,10 @@ def lies_in(path: Value, directory: str) -> bool:
     return rooted and bool(place) and components(known)[: len(place)] == place
 
 
+_OF_CHECKOUT: Final = 4
+"""Times the longest text that a program and its modules may have together, where a command reads a checkout."""
+
+
 class Gathered:
     """What is found of a container so far, and the files in reach."""
 
@@ -350,8 +354,9 @@ class Gathered:
         try:
             self.read_so_far += len(text)
             longest = _ALONE if self.launch.alone else self.longest
-            if self.read_so_far > 2 * longest:
-                raise NotRead(f"its programs are longer than {2 * longest // 1024} KiB together")
+            if self.read_so_far > (_OF_CHECKOUT if self.checkout else 2) * longest:
+                most = (_OF_CHECKOUT if self.checkout else 2) * longest
+                raise NotRead(f"its programs are longer than {most // 1024} KiB together")
             text = dedented(text)
             linked = self._linked(text, place, line.command, line.env)
             source = linked.source if linked is not None and linked.source is not None else python_source(text, longest)
@@ -388,7 +393,8 @@ class Gathered:
             found = self.given.beside(path)
             return None if found is None else (found.text, Place(found.path, 0, 1))
 
-        linked = link(text, folder, more, opened, 2 * self.longest - self.read_so_far)
+        room = (_OF_CHECKOUT if self.checkout else 2) * self.longest
+        linked = link(text, folder, more, opened, room - self.read_so_far)
         if linked.source is not None:
             self.read_so_far += len(linked.source.text) - len(text)
         if linked.left_out is not None:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from webhook.model.script import Place
-from webhook.programs.bound import bound, holds, is_sure, truth
+from webhook.programs.bound import bound, holds, is_sure, truth, visible
 from webhook.programs.constructs import Around, Binding, Call
 from webhook.programs.literals import (
     ENVIRONMENT_KINDS,
@@ -205,9 +205,9 @@ class Python:
                 break
             found = self.source.bindings.get((id(here.scope.node), node.id))
             if found:
-                return _visible(found, around) if len(found) <= _BINDINGS else []
+                return visible(found, around) if len(found) <= _BINDINGS else []
             here = here.scope.outer
-        return _visible(self._few((0, node.id)), around)
+        return visible(self._few((0, node.id)), around)
 
     def _few(self, key: tuple[int, str]) -> list[Binding]:
         """The bindings of a name; none where there are more than are followed: each use would go through all."""
@@ -416,7 +416,11 @@ class Python:
                 return join((left, right))
             if isinstance(left, tuple) and isinstance(right, tuple):
                 return left + right
-        if operator is ast.Div and (isinstance(left, str | Text) or (isinstance(right, str | Text) and right)):
+        if (
+            operator is ast.Div
+            and left is not None
+            and (isinstance(left, str | Text) or (isinstance(right, str | Text) and right))
+        ):
             return join_path((left, right))
         if operator is ast.Mod and isinstance(left, str):
             return percent(left, right)
@@ -565,24 +569,6 @@ class Python:
 
 _NODES: Final = frozenset(("yacs", "fvcore"))
 """Packages whose settings are nodes of keys."""
-
-
-def _visible(found: list[Binding], around: Around | None) -> list[Binding]:
-    """Without the attributes of classes, which only the class's own body sees by their bare names."""
-    if not any(one.around is not None and _body(one.around) is not None for one in found):
-        return found
-    own = _body(around) if around is not None else None
-    return [one for one in found if one.around is None or _body(one.around) in (None, own)]
-
-
-def _body(around: Around) -> ast.ClassDef | None:
-    """The class in whose body, and in no method of it, something stands."""
-    for here in around.outwards():
-        if here.kind in ("function", "lambda"):
-            return None
-        if here.kind == "class":
-            return here.node  # type: ignore[no-any-return]
-    return None
 
 
 _EVALUATE: Final[Mapping[type, Any]] = {

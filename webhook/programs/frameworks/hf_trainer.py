@@ -95,8 +95,14 @@ def resumed(script: Script, python: Python, train: Call, where: str, at: ast.AST
 def arguments_calls(python: Python) -> Iterator[Call]:
     """The calls that make training arguments."""
     for call in python.source.calls:
-        if call.imported and is_arguments(call.name):
+        if call.imported and is_arguments(call.name) and not _is_thrown_away(python, call):
             yield call
+
+
+def _is_thrown_away(python: Python, call: Call) -> bool:
+    """``_ = TrainingArguments(".")``, made for what its making does."""
+    bound = python.bindings(ast.Name("_", ast.Load()), call.around)
+    return any(one.value is call.node for one in bound)
 
 
 def uses(script: Script) -> Iterator[Use]:
