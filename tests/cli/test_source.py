@@ -264,16 +264,16 @@ def test_a_chain_of_modules_is_followed_to_a_depth_and_a_number(run: Run, folder
     fact, _ = reviewed(run, {**chain, "train.py": "from m0 import x\n" + WHOLE}, job(["python", "/app/train.py"]))
     assert (fact["state"], fact["reason"]) == (
         "partly-read",
-        "/app/m4.py: imports lead to more than is read of one program",
+        "/app/m6.py: imports lead to more than is read of one program",
     )
-    wide = {f"m{number}.py": "save_every = 1\n" for number in range(40)}
-    text = "".join(f"import m{number}\n" for number in range(40)) + WHOLE
+    wide = {f"m{number}.py": "save_every = 1\n" for number in range(60)}
+    text = "".join(f"import m{number}\n" for number in range(60)) + WHOLE
     fact, _ = reviewed(run, {**wide, "train.py": text}, job(["python", "/app/train.py"]))
-    assert (fact["state"], fact["reason"].partition(":")[0]) == ("partly-read", "/app/m24.py")
+    assert (fact["state"], fact["reason"].partition(":")[0]) == ("partly-read", "/app/m48.py")
 
 
 def test_modules_beyond_the_bytes_are_left_out_and_said(run: Run, folder: Path) -> None:
-    files = {"train.py": "import big\n" + WHOLE, "big.py": "save_every = 1\n" * 20_000}
+    files = {"train.py": "import big\n" + WHOLE, "big.py": "save_every = 1\n" * 40_000}
     fact, _ = reviewed(run, files, job(["python", "/app/train.py"]))
     assert (fact["state"], fact["reason"].partition(":")[0]) == ("partly-read", "/app/big.py")
 
