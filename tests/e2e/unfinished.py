@@ -23,7 +23,8 @@ from tests.e2e.controlplane.cluster import JOBSETS, Cluster, Object
 from tests.e2e.controlplane.processes import wait_until
 from tests.e2e.controlplane.releases import Release
 from tests.e2e.objects import override
-from webhook.runs.api import Answer, KubernetesApi, Unreachable
+from webhook.cluster.access import Unreachable
+from webhook.runs.api import Answer, KubernetesApi
 from webhook.runs.rescue import difference
 from webhook.runs.run import find_run
 
