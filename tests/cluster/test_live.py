@@ -14,7 +14,7 @@ from aiohttp import web
 from tests.cluster.fake_api import FakeApi, until
 from webhook.cluster.access import NoCluster, Refused, Unreachable
 from webhook.cluster.connection import Connection, configuration
-from webhook.cluster.kinds import CLAIM, CONFIG_MAP, KINDS, NAMESPACE, RUNTIME, VOLUME, WATCHED
+from webhook.cluster.kinds import CLAIM, CONFIG_MAP, CSI_DRIVER, KINDS, NAMESPACE, RUNTIME, VOLUME, WATCHED
 from webhook.cluster.live import LiveView, LiveViews, read_into
 from webhook.cluster.reader import DEFAULT_CLASS, FREE_VOLUMES, Reader
 from webhook.cluster.storage_tables import ClaimTable
@@ -164,6 +164,26 @@ def test_what_is_in_the_tables_is_not_read() -> None:
             world.tables.by_kind[kind].put(orjson.dumps(world.api.objects[path]))
         decision, rounds = await world.judge(request())
         assert (decision.verdict, rounds, world.api.seen) == ("allow", 0, [])
+
+    run(test)
+
+
+@pytest.mark.parametrize("synced", [True, False])
+def test_a_driver_that_the_synced_table_lacks_is_read_only_before_a_denial(synced: bool) -> None:
+    """Many provisioners have no CSIDriver; one read for each of their jobs would be a round trip for nothing."""
+    wanted = (CSI_DRIVER, "", "nfs.example.com")
+
+    async def test(world: World) -> None:
+        if not synced:
+            world.watches[CSI_DRIVER].synced.clear()
+        view = LiveView(world.tables, world.watches)
+        assert view.csi_driver("nfs.example.com") is (Gap.ABSENT if synced else Gap.UNKNOWN)
+        assert world.views.lacks(view, denies=False) is not synced
+        assert world.views.lacks(view, denies=True)
+        assert view.to_read() == [wanted]
+        await read_into(view, world.reader)
+        assert view.csi_driver("nfs.example.com") is Gap.ABSENT
+        assert not world.views.lacks(view, denies=True)
 
     run(test)
 

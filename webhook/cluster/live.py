@@ -139,7 +139,10 @@ class LiveView:
         return Gap.UNKNOWN
 
     def csi_driver(self, name: str) -> CsiDriver | Gap:
-        stored = None if self._tables is None else self._tables.drivers.get(name)
+        stored: CsiDriver | Gap | None = None if self._tables is None else self._tables.drivers.get(name)
+        if stored is None and self._tables is not None and self._synced(CSI_DRIVER):
+            # Many provisioners have none: to read that anew would cost each of their jobs a round trip.
+            stored = Gap.ABSENT
         found: CsiDriver | Gap = self._look((CSI_DRIVER, "", name), stored)
         return found
 
