@@ -607,7 +607,7 @@ def test_a_keeper_that_may_not_have_its_lease_opens_and_shuts_nothing(
         with site.running() as keeper:
             wait_until("Fail", lambda: policies(site)["validate"] == "Fail", 20, 0.2)
             site.plane.apply(*fewer)
-            soon("it says why", lambda: 'cannot get resource "leases"' in keeper.log_tail(), 20)
+            soon("it says why", lambda: "403: leases.coordination.k8s.io" in keeper.log_tail(), 20)
             site.plane.apply(endpoint(ready=False))
             time.sleep(16)
             assert policies(site)["validate"] == "Fail"  # it does not open the gate for a time in which it did not look
