@@ -223,11 +223,10 @@ def _within(policy: Policy, rule: str, measure: Any) -> bool:
 
 def _request(line: Line) -> Request:
     return Request(
-        "UPDATE" if line.operation == "UPDATE" else "CREATE",
-        str(line.kind),
-        str(line.namespace or ""),
-        str(line.name or line.generate_name or ""),
-        {},
-        None,
-        str(line.user or ""),
+        operation="UPDATE" if line.operation == "UPDATE" else "CREATE",
+        kind=str(line.kind),
+        namespace=str(line.namespace or ""),
+        name=str(line.name or line.generate_name or ""),
+        object={},
+        user=str(line.user or ""),
     )

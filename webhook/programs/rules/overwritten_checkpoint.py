@@ -155,8 +155,8 @@ def _fix(save: Save, path: str) -> str:
         whole = f"{function}({state}, {beside})\nos.replace({beside}, {path})"
         fixed = after(python, save.call, (), whole)
         if isinstance(fixed, Lines) and len(state) > _SHOWN:
-            shown = f"{function}(..., {beside})\nos.replace({beside}, {path})"
-            fixed = Lines(shown, fixed.first, fixed.last, fixed.like, whole=fixed.whole)
+            # Too long to be shown: nothing that would save something else where it is pasted.
+            fixed = Lines(_behind(beside, path), fixed.first, fixed.last, fixed.like, whole=fixed.whole)
         return with_import(python, fixed, "os")
     if save.function == "torch.distributed.checkpoint.save":
         counted = counter_of(python, save.call)
@@ -164,7 +164,11 @@ def _fix(save: Save, path: str) -> str:
             name = f'os.path.join({path}, f"step_{{{counted}:08d}}")'
             return with_import(python, after(python, save.call, (), f"{function}({state}, checkpoint_id={name})"), "os")
         return "# into a directory of its own for each save, named by the step"
-    return with_import(python, f"# write to {beside} instead, and behind it:\nos.replace({beside}, {path})", "os")
+    return with_import(python, _behind(beside, path), "os")
+
+
+def _behind(beside: str, path: str) -> str:
+    return f"# write to {beside} instead, and behind it:\nos.replace({beside}, {path})"
 
 
 _SHOWN: Final = 60
