@@ -195,6 +195,28 @@ def test_a_claim_that_only_the_jobset_mounts_is_not_left_behind(tmp_path: Path) 
     assert any("podTemplateOverrides:" in line for line in done.words)
 
 
+def test_a_mount_that_only_the_jobset_has_is_not_left_behind(tmp_path: Path) -> None:
+    """The claim is mounted elsewhere as well: the checkpoints at the old place would be out of sight."""
+    fake = Wedged(tmp_path, suspended=False)
+    serve(fake, "2.2")
+    spec = fake.runtimes[0]["spec"]["template"]["spec"]
+    fake.runtimes[0]["spec"]["template"]["spec"] = spec = copy.deepcopy(spec)
+    pod = spec["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
+    pod["volumes"][0]["name"] = "w"
+    pod["containers"][0]["volumeMounts"] = [{"name": "w", "mountPath": "/data"}]
+    with pytest.raises(CannotDo) as refused:
+        asked(fake)
+    first, _, *text = str(refused.value).splitlines()
+    assert first.startswith(
+        'the JobSet of "run" mounts claim "mine" at "/mnt/ckpt", and one that is made anew does not'
+    )
+    (patch,) = fast_yaml.safe_load("\n".join(text))["spec"]["runtimePatches"]
+    (one,) = patch["trainingRuntimeSpec"]["template"]["spec"]["replicatedJobs"]
+    pod = one["template"]["spec"]["template"]["spec"]
+    assert pod == {"containers": [{"name": "node", "volumeMounts": [{"name": "w", "mountPath": "/mnt/ckpt"}]}]}
+    assert deletions(fake) == []
+
+
 def test_what_the_api_fills_in_is_no_difference(tmp_path: Path) -> None:
     fake = Wedged(tmp_path)
     fake.events = []

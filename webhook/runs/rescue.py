@@ -9,8 +9,8 @@ checkpoints stay; the restart count begins again.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Mapping
+from typing import Final, NamedTuple
 
 from msgspec import Struct, structs
 
@@ -202,33 +202,62 @@ def claims_left_out(api: Api, run: Run) -> LeftOut | None:
         }
         if not pods:
             return None
-        yaml = overrides_yaml(both[1].release, run.trainjob.get("spec") or EMPTY, pods)
+        spec = run.trainjob.get("spec") or EMPTY
+        yaml = overrides_yaml(both[1].release, spec, {job: lost.pod for job, lost in pods.items()})
     except _UNREADABLE:
         return None
-    lost = {volume["persistentVolumeClaim"]["claimName"] for pod in pods.values() for volume in pod["volumes"]}
-    names = ", ".join(f'"{name}"' for name in sorted(lost))
+    names = ", ".join(sorted(set().union(*(lost.claims for lost in pods.values()))))
     return LeftOut(f'the JobSet of "{run.name}" mounts claim {names}, and one that is made anew does not', yaml)
 
 
-def _claims(job: EffectiveJob) -> dict[str, Raw]:
-    """The volume of each claim."""
+class _Lost(NamedTuple):
+    pod: Raw
+    """What an override has to say: volumes of claims that only the old job has, and mounts that only it has."""
+    claims: set[str]
+    """How each is called in a message."""
+
+
+def _claims(job: EffectiveJob) -> dict[str, str]:
+    """The claim of each volume that has one."""
     volumes = (volume for volume in job.pod.get("volumes") or () if volume.get("persistentVolumeClaim"))
-    return {volume["persistentVolumeClaim"]["claimName"]: volume for volume in volumes}
+    return {volume["name"]: volume["persistentVolumeClaim"]["claimName"] for volume in volumes}
 
 
-def _lost(old: EffectiveJob, new: EffectiveJob) -> Raw:
-    """The volumes of claims that only the old job has, and where they are mounted, as an override says it."""
-    kept = {*_claims(new)}
-    volumes = [volume for claim, volume in _claims(old).items() if claim not in kept]
-    if not volumes or old.name != new.name:
-        return {}
-    names = {volume["name"] for volume in volumes}
-    containers = [
-        {"name": container["name"], "volumeMounts": mounts}
-        for container in old.pod.get("containers") or ()
-        if (mounts := [mount for mount in container.get("volumeMounts") or () if mount.get("name") in names])
-    ]
-    return {"volumes": volumes, "containers": containers} if containers else {"volumes": volumes}
+def _mounts(container: Raw, claims: Mapping[str, str]) -> dict[tuple[str, ...], Raw]:
+    """Its mounts of claims, by claim and place."""
+    return {
+        (claims[mount["name"]], mount["mountPath"], mount.get("subPath") or mount.get("subPathExpr") or ""): mount
+        for mount in container.get("volumeMounts") or ()
+        if mount.get("name") in claims
+    }
+
+
+def _lost(old: EffectiveJob, new: EffectiveJob) -> _Lost | None:
+    """What of claims the old job alone mounts."""
+    if old.name != new.name:
+        return None
+    before, now = _claims(old), _claims(new)
+    volume_of = {claim: name for name, claim in now.items()}
+    gone = {name: claim for name, claim in before.items() if claim not in volume_of}
+    named = {f'"{claim}"' for claim in gone.values()}
+    mounted = {one["name"]: _mounts(one, now) for one in new.pod.get("containers") or ()}
+    containers = []
+    for container in old.pod.get("containers") or ():
+        kept = mounted.get(container["name"], {})
+        mounts = []
+        for (claim, path, within), mount in _mounts(container, before).items():
+            if (claim, path, within) in kept:
+                continue
+            mounts.append({**mount, "name": volume_of.get(claim, mount["name"])})
+            if claim in volume_of:
+                named.add(f'"{claim}" at "{path}"')
+        if mounts:
+            containers.append({"name": container["name"], "volumeMounts": mounts})
+    if not gone and not containers:
+        return None
+    volumes = [volume for volume in old.pod.get("volumes") or () if volume["name"] in gone]
+    parts = {"volumes": volumes, "containers": containers}
+    return _Lost({part: value for part, value in parts.items() if value}, named)
 
 
 def _comparable(effective: EffectiveSet) -> EffectiveSet:
