@@ -246,7 +246,9 @@ def test_a_loop_that_began_anew_and_fails_on_what_is_there_is_not_stopped_by_wha
     some[2].before, some[2].newest, some[2].read = some[1].before, some[1].newest, ["step_5.json"]
     some[2].saves, some[2].signal, some[2].code, some[2].tried = [], None, 1, [4]
     assert rules(some) == ["step-not-restored"]
-    some[2].tried = []
+    some[1].torn = []
+    assert rules(some) == ["step-not-restored"]
+    some[2].tried, some[1].torn = [], ["writing.tmp"]
     assert rules(some) == ["torn-newest"]
 
 

@@ -269,7 +269,7 @@ def _saved_behind(start: Start) -> int | None:
 
 def _crashed(seen: Seen) -> Iterator[Finding]:
     second = next((start for start in seen.starts if start.number == 2), None)
-    if second is not None and _failed(second):
+    if second is not None and _failed(second) and _saved_behind(second) is None:
         last = second.lines[-1] if second.lines else "it printed nothing"
         yield _found("restart-failed", f"start 2 ended with exit code {second.code} before it saved again: {last}")
 
@@ -278,6 +278,8 @@ def _torn(seen: Seen) -> Iterator[Finding]:
     if len(seen.starts) < 3:
         return
     second, third = seen.starts[1:3]
+    if _failed(third) and _saved_behind(third) is not None:
+        return  # it had read a whole one, and failed when it saved what was there already
     if not second.torn:
         if _failed(third):
             last = third.lines[-1] if third.lines else "it printed nothing"
@@ -287,8 +289,6 @@ def _torn(seen: Seen) -> Iterator[Finding]:
     how = "was cut as a kill between its writes leaves it" if second.cut else "was being written when it was killed"
     over = second.torn_over and third.newest is None
     rule = "overwritten-checkpoint" if second.torn_over else "torn-newest"
-    if _failed(third) and _saved_behind(third) is not None:
-        return  # it had read a whole one, and failed when it saved what was there already
     if _failed(third):
         last = third.lines[-1] if third.lines else "it printed nothing"
         yield _found(rule, f"{torn} {how}, and start 3 ended with exit code {third.code}: {last}")
