@@ -202,29 +202,21 @@ def _judge(said: LogVerdict, pod: str, known: int | None, expected: int | None, 
         return Resumed(
             result="afresh", step=None, pod=pod, line=said.line, before=known, seconds=seconds, why="its log says so"
         )
-    step = said.step
+    step, why = said.step, ""
     # Programs say the step that they saved, or the one that they go on with.
     if expected is not None and step is not None and step not in (expected, expected + 1):
-        return Resumed(
-            result="failed",
-            step=step,
-            pod=pod,
-            line=said.line,
-            before=known,
-            seconds=seconds,
-            why=f"{expected} was asked for",
-        )
-    if known is not None and step is not None and step < known:
-        return Resumed(
-            result="failed",
-            step=step,
-            pod=pod,
-            line=said.line,
-            before=known,
-            seconds=seconds,
-            why=f"{known} was there and complete",
-        )
-    return Resumed(result="resumed", step=step, pod=pod, line=said.line, before=known, seconds=seconds)
+        why = f"{expected} was asked for"
+    elif known is not None and step is not None and step < known:
+        why = f"{known} was there and complete"
+    return Resumed(
+        result="failed" if why else "resumed",
+        step=step,
+        pod=pod,
+        line=said.line,
+        before=known,
+        seconds=seconds,
+        why=why,
+    )
 
 
 def _judge_checkpoint(first: Saved, pod: str, known: int | None, seconds: float) -> Resumed:
